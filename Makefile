@@ -28,7 +28,7 @@ test-long: $(SET_UP)
 results: $(SET_UP)
 	$(BIN)/spherenorm run --tier evidence
 	$(BIN)/spherenorm run --tier evidence $(foreach study,equilibrium lr_transfer norm_control warm_up,experiments/studies/$(study).py)
-	$(BIN)/spherenorm results
+	$(BIN)/spherenorm results --rows
 
 docs: $(SET_UP)
 	$(BIN)/python -m sphinx -j auto -b html -W --keep-going -q -d build/doctrees docs build/docs

@@ -10,12 +10,13 @@ from spherenorm import (
     probes,
     recipes,
     rules,
+    schedule,
     support,
     testing,
     wrappers,
     zoo,
 )
-from spherenorm.audit import audit, param_groups, roles
+from spherenorm.audit import audit, coordinate_check, param_groups, roles, transfer
 from spherenorm.compile import BackendError
 from spherenorm.explain import compare_paths, explain
 from spherenorm.export import ExportError, export
@@ -23,6 +24,7 @@ from spherenorm.fields import Interval, choice, hyper, view, views
 from spherenorm.manifolds import Euclidean, Manifold, Sphere, sphere_of
 from spherenorm.numerics import Scalar, when
 from spherenorm.optim import torch_optimizer
+from spherenorm.partition import Partition, partition
 from spherenorm.probes import probe
 from spherenorm.registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
 from spherenorm.rule import Chain, Rule, State, Update, chain
@@ -39,6 +41,7 @@ __all__ = [
     "Interval",
     "Invariance",
     "Manifold",
+    "Partition",
     "Recipe",
     "Rule",
     "Scalar",
@@ -53,6 +56,7 @@ __all__ = [
     "choice",
     "compare_paths",
     "contrib",
+    "coordinate_check",
     "explain",
     "export",
     "find_recipe",
@@ -61,6 +65,7 @@ __all__ = [
     "metrics",
     "optim",
     "param_groups",
+    "partition",
     "probe",
     "probes",
     "recipe",
@@ -68,10 +73,12 @@ __all__ = [
     "recipes",
     "roles",
     "rules",
+    "schedule",
     "sphere_of",
     "support",
     "testing",
     "torch_optimizer",
+    "transfer",
     "view",
     "views",
     "when",

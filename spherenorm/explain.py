@@ -18,8 +18,8 @@ from torch import Tensor
 from spherenorm.compile import GroupStep, Path, WeightStep, compare_with_own_code
 from spherenorm.numerics import can_never_be_stepped
 from spherenorm.optim import RecipeOptimizer, unwrap
+from spherenorm.optim.sharded import trial_state_of
 from spherenorm.optim.states import with_global_sums
-from spherenorm.rule import trial_state
 from spherenorm.support import columns
 
 
@@ -353,7 +353,7 @@ def _group_at_next_step(optimizer: RecipeOptimizer, group: Mapping[str, Any]) ->
             state = dict(state)
         else:
             # Copies, as a step makes them: a rule may begin with the weight itself.
-            state = {name: x.clone() for name, x in trial_state(rule, weight).items()}
+            state = {name: x.clone() for name, x in trial_state_of(weight, rule).items()}
         grad = weight.grad
         if grad is None:
             grad = weight.detach().clone()

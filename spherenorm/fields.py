@@ -17,7 +17,7 @@ import functools
 import math
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -27,6 +27,7 @@ from torch.compiler import is_compiling
 from typing_extensions import dataclass_transform
 
 from spherenorm.numerics import as_number
+from spherenorm.schedule import Schedule
 from spherenorm.views import View, ViewLike, as_view
 
 T = TypeVar("T")
@@ -90,7 +91,10 @@ def _format_end(end: float) -> str:
 
 
 def hyper(interval: str, default: Any = MISSING, *, zero_is_ordinary: bool = False) -> Any:
-    """Declare a hyper-parameter: a number in an interval, or a 0-dim tensor of any value.
+    """Declare a hyper-parameter: a number in an interval, a 0-dim tensor, or a schedule.
+
+    Tensors may have any value. The numbers of a schedule (`spherenorm.schedule`) must be in the
+    interval; a step puts one of them in its place before the rule runs.
 
     The field stores a number of any type as a Python int or float, so that rules compute with it in
     double precision.
@@ -104,7 +108,8 @@ def hyper(interval: str, default: Any = MISSING, *, zero_is_ordinary: bool = Fal
 
     Raises:
         TypeError: at construction, if the value is neither a number nor a tensor.
-        ValueError: at construction, if a number lies outside the interval or a tensor is not 0-dim.
+        ValueError: at construction, if a number or a value of a schedule lies outside the interval,
+            or a tensor is not 0-dim.
 
     Example:
         >>> class Shrink(Rule):
@@ -189,7 +194,7 @@ def state_name(default: str) -> Any:
 
 
 def check_number(value: Any, interval: Interval, must_be: str) -> float | Tensor:
-    """Return a number as a Python int or float, and a 0-dim tensor unchanged; see `hyper`.
+    """Return a number as a Python int or float; tensors and schedules unchanged; see `hyper`.
 
     Args:
         must_be: the start of an error message, such as "StepSize: lr must be".
@@ -198,6 +203,9 @@ def check_number(value: Any, interval: Interval, must_be: str) -> float | Tensor
         if value.ndim:
             shape = tuple(value.shape)
             raise ValueError(f"{must_be} a number or a 0-dim tensor, got shape {shape}")
+        return value
+    if isinstance(value, Schedule):
+        _check_schedule(value, interval, must_be)
         return value
     try:
         number = as_number(value)
@@ -208,6 +216,16 @@ def check_number(value: Any, interval: Interval, must_be: str) -> float | Tensor
     if float(number) not in interval:
         raise ValueError(f"{must_be} in {interval}, got {value!r}")
     return number  # type: ignore[return-value]  # int or float
+
+
+def _check_schedule(schedule: Schedule, interval: Interval, must_be: str) -> None:
+    """Check the extreme values of a schedule, if they are known before its steps."""
+    for t in schedule.extreme_times() or ():
+        number: Any = schedule(t)
+        if number not in interval:
+            raise ValueError(
+                f"{must_be} in {interval}, got {number!r} from a schedule at step {t:g}"
+            )
 
 
 def _check_hyper(value: Any, ends: tuple[float, float, bool, bool], must_be: str) -> float | Tensor:
@@ -360,14 +378,20 @@ def _has_generated_init(cls: type) -> bool:
     return code is not None and code.co_filename == "<string>"
 
 
-def check_fields(instance: Any) -> None:
+def check_fields(instance: Any, names: Collection[str] | None = None) -> None:
     """Check the fields of a frozen dataclass, and convert numbers and views.
+
+    Args:
+        instance: the dataclass.
+        names: the fields to check; None for all.
 
     Raises:
         TypeError, ValueError: with the class, the field, the value and what the field allows.
     """
     cls = type(instance)
     for name, kind, allowed, allows_none in _field_checks(cls):
+        if names is not None and name not in names:
+            continue
         value = getattr(instance, name)
         if value is None and allows_none:
             continue

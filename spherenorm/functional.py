@@ -1,8 +1,8 @@
-"""Pure functions: steps of a dict of parameters, and whole sweeps as one batched computation."""
+"""Pure functions of a dict of parameters: steps, training runs, and sweeps as one computation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 from spherenorm.compile import RuleKey
 from spherenorm.global_sums import sum_over_weights, with_shared_states
@@ -17,13 +18,14 @@ from spherenorm.numerics import (
     as_number,
     refuse_unless_real,
     to_accumulation_dtype,
+    to_compute_dtype,
     without_autocast,
 )
 from spherenorm.registry import Bound, Recipe, bind, is_builtin
 from spherenorm.rule import Rule, State, first_update, initial_state
 from spherenorm.torch_internals import pytree
 
-__all__ = ["Params", "Sweep", "init", "step", "sweep"]
+__all__ = ["Params", "Run", "Sweep", "eval_weight", "init", "step", "sweep", "unroll"]
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name.
@@ -40,7 +42,7 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
     """Return the state of every parameter before the first step, by its name.
 
     Args:
-        rule: the rule that is to step every parameter.
+        rule: the rule that is to step every parameter, or a `partition`.
         params: the parameters by name, as `torch.func.functional_call` takes them.
 
     Raises:
@@ -52,7 +54,9 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
     """
     for name, weight in params.items():
         refuse_unless_real(weight, f"parameter {name!r}")
-    return {name: initial_state(rule, weight) for name, weight in params.items()}
+    return {
+        name: initial_state(rule.rule_for(name, weight), weight) for name, weight in params.items()
+    }
 
 
 def step(
@@ -67,7 +71,7 @@ def step(
     late, with an initial state, takes over the shared states of the others.
 
     Args:
-        rule: the rule that steps every parameter.
+        rule: the rule that steps every parameter, or a `partition`.
         params: the parameters by name, as `torch.func.functional_call` takes them.
         grads: the gradients by name, as `torch.func.grad` returns them.
         state: the result of `init`, or of the last step.
@@ -94,19 +98,188 @@ def step(
                 f"state has no entry for parameter {name!r}; a first step takes the state that "
                 "spherenorm.functional.init(rule, params) returns"
             )
+    rules = {name: rule.rule_for(name, weight) for name, weight in params.items()}
     global_sums = None
     if rule.needs_global_sums:
         updates = {
-            name: first_update(rule, weight, grads[name], state[name])
+            name: first_update(rules[name], weight, grads[name], state[name])
             for name, weight in params.items()
         }
-        state = with_shared_states(rule, {name: state[name] for name in params})
-        global_sums = sum_over_weights((rule, updates[name], state[name]) for name in params)
+        state = with_shared_states(rules, {name: state[name] for name in params})
+        global_sums = sum_over_weights(
+            (rules[name].at_next_step(state[name]), updates[name], state[name]) for name in params
+        )
     new_params, new_state = {}, {}
     for name, weight in params.items():
-        new_weight, new_weight_state = rule.step(weight, grads[name], state[name], global_sums)
+        new_weight, new_weight_state = rules[name].step(
+            weight, grads[name], state[name], global_sums
+        )
         new_params[name], new_state[name] = new_weight, new_weight_state
     return new_params, new_state
+
+
+def eval_weight(rule: Rule, params: Mapping[str, Tensor], state: Mapping[str, State]) -> Params:
+    """Return the weights to evaluate with; see `Rule.eval_weight`.
+
+    Args:
+        rule: the rule that steps every parameter, or a `partition`.
+        params: the parameters by name.
+        state: the result of the last step.
+
+    Example:
+        >>> rule, params = sn.zoo.schedulefree_sgd(lr=1.0), {"w": torch.tensor([0.0])}
+        >>> state = init(rule, params)
+        >>> for _ in range(2):
+        ...     params, state = step(rule, params, {"w": torch.tensor([-1.0])}, state)
+        >>> eval_weight(rule, params, state)  # the mean of 1 and 2
+        {'w': tensor([1.5000])}
+    """
+    result = {}
+    for name, weight in params.items():
+        rule_of_weight = rule.rule_for(name, weight).at_last_step(state[name])
+        value = rule_of_weight.eval_weight(to_compute_dtype(weight), state[name])
+        result[name] = value.to(weight.dtype)
+    return result
+
+
+@dataclass(frozen=True)
+class Run:
+    """Parameters, states and losses of a training run, as functions of where it began.
+
+    Attributes:
+        params: the parameters after the last step.
+        state: the states after the last step, as `init` returns them.
+        loss: the loss before each step, shape (T,).
+
+    Example:
+        >>> start = {"w": torch.tensor(1.0)}
+        >>> run = unroll("sgd", lambda p, _: p["w"] ** 2, start, range(2), lr=0.25)
+        >>> run.loss, run.params["w"]
+        (tensor([1.0000, 0.2500]), tensor(0.2500))
+    """
+
+    params: Params
+    state: dict[str, State]
+    loss: Tensor
+
+
+def unroll(
+    recipe: str | Recipe | Rule,
+    loss: Callable[[Params, Any], Tensor],
+    params: Mapping[str, Tensor],
+    batches: Iterable[Any],
+    *,
+    checkpoint_every: int | None = None,
+    **hyper_parameters: Any,
+) -> Run:
+    """Train for one step per batch, as a differentiable function of all of its arguments.
+
+    w_{t+1} = step(w_t, grad loss(w_t, batch_t)), so that derivatives of `Run.loss`, or of a loss
+    at `Run.params`, in hyper-parameters, initial parameters and batches pass through all steps.
+
+    By default the run composes with `torch.func.grad`, `jacfwd`, `vmap` and autograd, and keeps
+    what the derivative needs of every step. With `checkpoint_every=k` autograd keeps k steps at
+    once, and recomputes each stretch of k steps once; `torch.func` transforms do not pass through
+    checkpoints, so let the tensors require a gradient and call `backward`.
+
+    Args:
+        recipe: a recipe, its registered name, or a rule, which may be a `partition`.
+        loss: `loss(params, batch)`: a scalar, computed without side effects.
+        params: the initial parameters by name.
+        batches: a batch for each of the T steps; `range(T)` if the loss needs none.
+        checkpoint_every: k, at least 1; about sqrt(T) needs the least memory. None: no checkpoints.
+        **hyper_parameters: hyper-parameters of the recipe, numbers or 0-dim tensors.
+
+    Raises:
+        ValueError: no batches; `checkpoint_every` is below 1; hyper-parameters beside a rule, which
+            has its own; or one outside its interval.
+
+    Example:
+        >>> start = {"w": torch.tensor(1.0)}
+        >>> def final_loss(lr):
+        ...     run = unroll("sgd", lambda p, _: p["w"] ** 2, start, range(3), lr=lr)
+        ...     return run.params["w"] ** 2  # (1 - 2 lr)^6
+        >>> torch.func.grad(final_loss)(torch.tensor(0.25))  # -12 (1 - 2 lr)^5
+        tensor(-0.3750)
+
+    Source: Maclaurin et al. 2015 (gradients of hyper-parameters through a training run); Chen et
+    al. 2016 (checkpoints).
+    """
+    all_batches = list(batches)
+    if not all_batches:
+        raise ValueError("unroll needs at least one batch, which is a step")
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every!r}")
+    if isinstance(recipe, Rule):
+        if hyper_parameters:
+            raise ValueError(
+                f"unroll takes hyper-parameters with a recipe; the rule {type(recipe).__name__} "
+                f"has its own, so leave out {', '.join(sorted(hyper_parameters))}"
+            )
+        rule = recipe
+    else:
+        rule = bind(recipe, **hyper_parameters).rule
+    weights, state = dict(params), init(rule, params)
+    losses = []
+    stretch = checkpoint_every or len(all_batches)
+    for start in range(0, len(all_batches), stretch):
+        arguments = rule, loss, weights, state, all_batches[start : start + stretch]
+        if checkpoint_every is None:
+            weights, state, values = _train(*arguments)
+        else:
+            weights, state, values = checkpoint(_train_by_autograd, *arguments, use_reentrant=False)
+        losses.append(values)
+    return Run(weights, state, torch.cat(losses))
+
+
+_Stretch = tuple[Params, dict[str, State], Tensor]
+"""The parameters and states after some steps, and the loss before each of them."""
+
+
+def _train(
+    rule: Rule,
+    loss: Callable[[Params, Any], Tensor],
+    weights: Params,
+    state: dict[str, State],
+    batches: Sequence[Any],
+) -> _Stretch:
+    """Take one step per batch, with gradients that every transform of `torch.func` passes through.
+
+    Returns:
+        The parameters and states after the last step, and the loss before each.
+    """
+    losses = []
+    for batch in batches:
+        grads, value = grad_and_value(loss)(weights, batch)
+        weights, state = step(rule, weights, grads, state)
+        losses.append(value)
+    return weights, state, torch.stack(losses)
+
+
+def _train_by_autograd(
+    rule: Rule,
+    loss: Callable[[Params, Any], Tensor],
+    weights: Params,
+    state: dict[str, State],
+    batches: Sequence[Any],
+) -> _Stretch:
+    """Take one step per batch as `_train` does, with gradients that checkpoints pass through.
+
+    A checkpoint hooks into saved tensors, which `torch.func.grad` does not allow.
+    """
+    losses = []
+    for batch in batches:
+        with torch.enable_grad():
+            leaves = {
+                name: weight if weight.requires_grad else weight.detach().requires_grad_()
+                for name, weight in weights.items()
+            }
+            value = loss(leaves, batch)
+            derivatives = torch.autograd.grad(value, list(leaves.values()), create_graph=True)
+        grads = dict(zip(leaves, derivatives, strict=True))
+        weights, state = step(rule, leaves, grads, state)
+        losses.append(value)
+    return weights, state, torch.stack(losses)
 
 
 MIN_TRACED_STEPS = 8
@@ -197,8 +370,8 @@ def sweep(
         raise ValueError(f"steps must be at least 1, got {steps}")
     n_points = len(pytree.tree_leaves(points)[0])
     weights = {name: w.expand(n_points, *w.shape).clone() for name, w in params.items()}
-    device_points = _points_on(device, points)
-    init_all = _vmap_twice(
+    device_points = _move_points(device, points)
+    init_all = _vmap_seeds_and_points(
         lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None)
     )
     state: dict[str, State] = init_all(device_points, dict(params))
@@ -210,7 +383,7 @@ def sweep(
         for t in range(steps):
             points_now = device_points
             if schedule is not None:
-                points_now = _points_on(device, _scaled_points(bound, points, schedule, t))
+                points_now = _move_points(device, _schedule_points(bound, points, schedule, t))
             batch = (batches(t),) if batches else ()
             weights, state, value, recorded = take_step(points_now, weights, state, batch)
             losses.append(value)
@@ -232,7 +405,7 @@ def _device_of(params: Mapping[str, Tensor]) -> torch.device:
     return next(iter(devices))
 
 
-def _points_on(device: torch.device, points: Points) -> Points:
+def _move_points(device: torch.device, points: Points) -> Points:
     """Return points, which are checked on the CPU, on the device of the weights."""
 
     def move(values: Tensor) -> Tensor:
@@ -256,10 +429,10 @@ def _make_step(
         new_weights, new_state = step(rule, weights, grads, state)
         return new_weights, new_state, value, record(weights, new_weights) if record else ()
 
-    return _vmap_twice(take_step, (None, 0, 0, 0), (0, 0, 0, None))
+    return _vmap_seeds_and_points(take_step, (None, 0, 0, 0), (0, 0, 0, None))
 
 
-def _vmap_twice(
+def _vmap_seeds_and_points(
     function: Callable[..., Any],
     seed_dims: tuple[int | None, ...],
     point_dims: tuple[int | None, ...],
@@ -269,7 +442,7 @@ def _vmap_twice(
     return vmap(over_seeds, in_dims=point_dims, randomness="different")
 
 
-def _scaled_points(
+def _schedule_points(
     bound: Bound, points: Points, schedule: Callable[[int], float], t: int
 ) -> Points:
     """Return the points at step t, with all learning rates multiplied by the schedule's factor."""
@@ -317,14 +490,15 @@ def _trace_key(bound: Bound, points: Points) -> Any:
     keys: list[RuleKey] = []
 
     def read_numbers(point: Points) -> list[Tensor]:
-        keys.append(RuleKey.of(bound.replace(**point).rule))
-        return [torch.as_tensor(number, dtype=torch.float64) for number in keys[-1].scalars]
+        rule = bound.replace(**point).rule
+        keys[:] = map(RuleKey.of, rule.children if rule.steps_by_name else (rule,))
+        scalars = [number for key in keys for number in key.scalars]
+        return [torch.as_tensor(number, dtype=torch.float64) for number in scalars]
 
     numbers = vmap(read_numbers)(points)
-    (key,) = keys
-    if key.foreign or key.unsupported_because is not None:
+    if any(key.foreign or key.unsupported_because is not None for key in keys):
         return None
-    return key.structure, [x.numpy(force=True).tobytes() for x in numbers]
+    return [key.structure for key in keys], [x.numpy(force=True).tobytes() for x in numbers]
 
 
 def _bind_points(

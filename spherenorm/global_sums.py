@@ -57,31 +57,36 @@ def sum_over_weights(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str,
     return sums
 
 
-def with_shared_states(rule: Rule, states: Mapping[str, State]) -> dict[str, State]:
+def with_shared_states(rules: Mapping[str, Rule], states: Mapping[str, State]) -> dict[str, State]:
     """Return the states of weights, with the shared ones taken from the weight furthest ahead.
 
     In a weight that joined late, the states that all weights share are still at their start. The
     result does not depend on the order of the names.
 
     Args:
-        rule: the rule of all these weights.
+        rules: the rule of each weight, by name.
         states: the state of each weight, by name.
     """
-    if len(states) < 2 or not rule.shared_keys:
-        return dict(states)
-    shared: State = {}
-    for keys in rule.shared_keys.values():
-        device = next(iter(states.values()))[keys[0]].device
-        copies = {
-            key: torch.stack([state[key].to(device) for state in states.values()]) for key in keys
-        }
-        furthest = index_of_furthest([*copies.values()])
-        for key, values in copies.items():
-            shared[key] = values.gather(0, furthest).squeeze(0)
-    return {
-        name: state | {key: value.to(state[key].device) for key, value in shared.items()}
-        for name, state in states.items()
-    }
+    new_states = {name: dict(state) for name, state in states.items()}
+    keys_by_owner: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    for name in states:
+        for owner, keys in rules[name].shared_keys.items():
+            keys_by_owner[owner][name] = keys
+    for keys_by_name in keys_by_owner.values():
+        if len(keys_by_name) < 2:
+            continue
+        names = list(keys_by_name)
+        device = states[names[0]][keys_by_name[names[0]][0]].device
+        copies = [
+            torch.stack([states[n][key].to(device) for n, key in zip(names, keys, strict=True)])
+            for keys in zip(*keys_by_name.values(), strict=True)
+        ]
+        furthest = index_of_furthest(copies)
+        shared = [values.gather(0, furthest).squeeze(0) for values in copies]
+        for name, keys in keys_by_name.items():
+            for key, value in zip(keys, shared, strict=True):
+                new_states[name][key] = value.to(states[name][key].device)
+    return new_states
 
 
 def index_of_furthest(shared_values: Sequence[Tensor]) -> Tensor:

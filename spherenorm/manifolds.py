@@ -136,11 +136,16 @@ class Sphere(FrozenDataclass):
         tangent = torch.where(exists, torch.addcmul(direction, -radial, weight), 0)
         square = inner(tangent, tangent) / safe
         angle = safe_sqrt(square)
-        cos, sinc = _smooth(torch.cos, angle, square, 0), _smooth(_sinc, angle, square, 1)
+        cos, sinc = (
+            _with_series_near_zero(torch.cos, angle, square, 0),
+            _with_series_near_zero(_sinc, angle, square, 1),
+        )
         new_weight = cos * weight - sinc * tangent
         if not tangents:
             return new_weight, tangents
-        one_minus_cos = 0.5 * _smooth(_sinc, angle / 2, square / 4, 1) ** 2  # over theta^2
+        one_minus_cos = (
+            0.5 * _with_series_near_zero(_sinc, angle / 2, square / 4, 1) ** 2
+        )  # over theta^2
 
         def transport(vector: Tensor) -> Tensor:
             along = inner(tangent, vector) / safe
@@ -227,7 +232,9 @@ def _sinc(angle: Tensor) -> Tensor:
     return torch.sinc(angle / math.pi)
 
 
-def _smooth(function: Callable[[Tensor], Tensor], x: Tensor, square: Tensor, odd: int) -> Tensor:
+def _with_series_near_zero(
+    function: Callable[[Tensor], Tensor], x: Tensor, square: Tensor, odd: int
+) -> Tensor:
     """Return `function(x)`, with the derivatives of sum_k (-x^2)^k / (2k + odd)! near 0.
 
     cos(x), and sin(x) / x with `odd` = 1, have derivatives by x^2 at 0, where x has none.

@@ -76,7 +76,8 @@ def without_overflow(squares: Tensor) -> Tensor:
     nan stays, so that a gradient that is not finite still shows.
     """
     largest = torch.finfo(squares.dtype).max
-    return torch.where(is_finite(squares) | squares.ne(squares), squares, largest)
+    is_number = squares.eq(squares)
+    return torch.where(is_number & ~is_finite(squares), largest, squares)
 
 
 def finite_or(ratio: Tensor, default: float) -> Tensor:
@@ -158,6 +159,14 @@ def outside_inference_mode() -> AbstractContextManager[Any]:
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_CHANGE
 
 
+def default_device() -> torch.device:
+    """Return the device on which torch makes tensors that name none."""
+    try:
+        return torch.get_default_device()
+    except AttributeError:  # torch 2.9 raises it after `torch.set_default_device(None)`
+        return torch.device("cpu")
+
+
 def to_accumulation_dtype(x: Tensor, device: torch.device) -> Tensor:
     """Return `x` on `device`, in the `accumulation_dtype` of that device."""
     dtype = accumulation_dtype(device)
@@ -181,6 +190,13 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     except RuntimeError:  # the device has no autocast, as meta has none
         return _NO_CHANGE
     return torch.autocast(device.type, enabled=False) if enabled else _NO_CHANGE
+
+
+def mean(x: Tensor) -> Tensor:
+    """Return the mean of all entries, also of a sharded tensor with shards of unequal size."""
+    if hasattr(x, "device_mesh"):  # torch 2.9 weighs the means of its shards equally
+        return x.sum() / x.numel()
+    return x.mean()
 
 
 def cast_like(value: Scalar, x: Tensor) -> Scalar:

@@ -6,17 +6,24 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 from spherenorm.numerics import as_number
 from spherenorm.rule import Rule
-from spherenorm.support import did_you_mean, file_of, look_up, signature_of, unknown_name
+from spherenorm.support import (
+    did_you_mean,
+    file_of,
+    look_up,
+    signature_of,
+    split_at_commas,
+    unknown_name,
+)
 from spherenorm.torch_internals import is_functorch_tensor
 
 Recipe = Callable[..., Rule]
@@ -33,18 +40,34 @@ _F = TypeVar("_F", bound=Recipe)
 
 
 class _Wrapper(NamedTuple):
-    """A wrapper: the author's function of a rule, and the function of recipes made from it."""
+    """A wrapper: the author's function of rules, and the function of recipes made from it."""
 
     function: Callable[..., Rule]
-    wrap: Callable[[str | Recipe], Recipe]
+    wrap: Callable[..., Recipe]
+    refuses: Callable[[Rule], str | None]
 
 
 class WrapperCall(NamedTuple):
-    """The origin of a wrapped recipe: the wrapper's name, and the inner recipe."""
+    """The origin of a wrapped recipe.
+
+    Attributes:
+        wrapper_name: the name of the wrapper.
+        inners: the recipes that it wraps.
+        fixed_names: the hyper-parameters of these recipes that the wrapper fixes.
+        result: the wrapped recipe.
+    """
 
     wrapper_name: str
-    inner: Recipe
+    inners: tuple[Recipe, ...]
+    fixed_names: frozenset[str]
     result: Recipe
+
+
+class _DefaultOf(NamedTuple):
+    """The default of a wrapper's hyper-parameter, before a recipe is wrapped; see `default_of`."""
+
+    rule_name: str
+    otherwise: Any
 
 
 _recipes: dict[tuple[str, str], Recipe] = {}
@@ -82,7 +105,25 @@ def recipe(function: _F) -> _F:
     return function
 
 
-def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
+def _refuse_nothing(rule: Rule) -> None:
+    """Return None: a wrapper takes every rule by default."""
+
+
+@overload
+def wrapper(function: Callable[..., Rule]) -> Callable[..., Recipe]: ...
+
+
+@overload
+def wrapper(
+    *, refuses: Callable[[Rule], str | None]
+) -> Callable[[Callable[..., Rule]], Callable[..., Recipe]]: ...
+
+
+def wrapper(
+    function: Callable[..., Rule] | None = None,
+    *,
+    refuses: Callable[[Rule], str | None] = _refuse_nothing,
+) -> Callable[..., Any]:
     """Turn a function of a rule into a function of recipes, and register it.
 
         @wrapper
@@ -92,80 +133,237 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
         print(sn.find_recipe("halved(sgd)") is halved("sgd"))  # True
 
     The hyper-parameters of the result are those of the inner recipe and the function's own. If the
-    function has an `lr`, the inner recipe steps with lr=1 and without weight decay. A name that
-    both have is one hyper-parameter where their defaults agree, as `view` of `hyperball(muon)`;
-    where they differ, the inner recipe's is called `base_view`.
+    function has an `lr` with a default, the inner recipe steps with lr=1 and without weight decay.
+    A name that both have is one hyper-parameter where their defaults agree, as `view` of
+    `hyperball(muon)`; where they differ, the inner recipe's is called `base_view`. A parameter
+    without a default is the inner recipe's hyper-parameter of that name, and both get its value.
+
+    Further parameters that are annotated as `Rule` take further recipes: "graft(muon, adamw)". The
+    names of their hyper-parameters then start with that of the parameter: length_betas, say.
 
     Args:
-        function: takes the inner recipe's rule as `base`, and hyper-parameters by name.
+        function: takes the inner recipe's rule, rules of further recipes, and hyper-parameters by
+            name. The default of one of these may be `default_of` an inner recipe.
+        refuses: returns why the wrapper does not take an inner rule, or None if it takes it. The
+            error also says which order of the wrappers is possible, if there is one.
+
+    Raises:
+        ValueError: when a recipe is wrapped, if it lacks a hyper-parameter that the function needs,
+            or if the number of recipes is another one.
     """
+    if function is None:
+        return functools.partial(wrapper, refuses=refuses)
+    wrap_recipes = functools.cache(functools.partial(_wrap, function, refuses))
 
-    name = function.__name__
+    def wrap(*bases: str | Recipe) -> Recipe:
+        return wrap_recipes(*map(find_recipe, bases))
 
-    @functools.cache
-    def wrap_recipe(inner: Recipe) -> Recipe:
-        wrapper_params = signature_of(function).parameters
-        inner_params = signature_of(inner).parameters
-        inner_defaults = defaults_of(inner)
-        replaces_lr = "lr" in wrapper_params
-        if replaces_lr and "lr" not in inner_defaults:
-            raise ValueError(
-                f"{name}: recipe {name_of(inner)!r} has no lr to take over; "
-                f"it has {', '.join(inner_defaults)}"
-            )
-        fixed = {}
-        if replaces_lr:
-            fixed = {"lr": 1.0, "weight_decay": 0.0}
-            fixed = {key: value for key, value in fixed.items() if key in inner_defaults}
-        conflicting = {
-            key
-            for key, parameter in wrapper_params.items()
-            if key in inner_defaults and parameter.default != inner_defaults[key]
-        }
-        outer_names = {}
-        for key in inner_defaults:
-            if key not in fixed:
-                is_conflict = re.sub("^(base_)+", "", key) in conflicting
-                outer_names[key] = f"base_{key}" if is_conflict else key
+    wrap.__name__ = wrap.__qualname__ = function.__name__
+    wrap.__doc__, wrap.__module__ = function.__doc__, function.__module__
+    _wrappers[function.__name__] = _Wrapper(function, wrap, refuses)
+    return wrap
 
-        def wrapped(**hyper_parameters: Any) -> Rule:
-            inner_values = {
+
+def default_of(rule_name: str, otherwise: Any = inspect.Parameter.empty) -> Any:
+    """Give a hyper-parameter of a wrapper the default that it has in an inner recipe.
+
+    Args:
+        rule_name: the parameter of the wrapper's function that takes the recipe's rule.
+        otherwise: the default if the recipe has no hyper-parameter of this name; without it, the
+            wrapper refuses such a recipe.
+
+    Example:
+        >>> @sn.registry.wrapper
+        ... def halved(base, lr=sn.registry.default_of("base")):
+        ...     return sn.chain(base, sn.rules.StepSize(0.5), sn.rules.StepSize(lr))
+        >>> sn.bind("halved(adamw)").defaults["lr"], sn.bind("halved(soap)").defaults["lr"]
+        (0.001, 0.003)
+    """
+    return _DefaultOf(rule_name, otherwise)
+
+
+def _wrap(
+    function: Callable[..., Rule], refuses: Callable[[Rule], str | None], *inners: Recipe
+) -> Recipe:
+    """Return the recipe that a wrapper's function makes of recipes; see `wrapper`."""
+    name, rule_names = function.__name__, _rule_names(function)
+    if len(inners) != len(rule_names):
+        raise ValueError(
+            f"{name}: the number of recipes must be {len(rule_names)} ({', '.join(rule_names)}), "
+            f"got {len(inners)} ({', '.join(map(name_of, inners))})"
+        )
+    parameters = _resolve_defaults(function, dict(zip(rule_names, inners, strict=True)))
+    fixed = [_fixed_values(function, inner) for inner in inners]
+    outer_names = _outer_names(parameters, dict(zip(rule_names, inners, strict=True)), fixed)
+
+    def wrapped(**hyper_parameters: Any) -> Rule:
+        rules = []
+        for inner, fixed_values, names in zip(inners, fixed, outer_names, strict=True):
+            values = {
                 key: hyper_parameters[outer_name]
-                for key, outer_name in outer_names.items()
+                for key, outer_name in names.items()
                 if outer_name in hyper_parameters
             }
-            wrapper_values = {
-                key: value for key, value in hyper_parameters.items() if key in wrapper_params
-            }
-            return function(bind(inner, **inner_values, **fixed).rule, **wrapper_values)
+            rules.append(bind(inner, **values, **fixed_values).rule)
+        for index, rule in enumerate(rules):
+            reason = refuses(rule)
+            if reason is not None:
+                raise ValueError(
+                    f"{name}: in {name_of(inners[index])}, {reason}; {_order_remedy(call, index)}"
+                )
+        values = {key: x.default for key, x in parameters.items() if x.default is not x.empty}
+        values |= {key: x for key, x in hyper_parameters.items() if key in parameters}
+        return function(*rules, **values)
 
-        # The wrapper's lr comes first, then the inner recipe's parameters, then the wrapper's.
-        parameters = {"lr": wrapper_params["lr"]} if replaces_lr else {}
-        for key, outer_name in outer_names.items():
-            parameters[outer_name] = inner_params[key].replace(name=outer_name)
-        parameters |= _without_base(wrapper_params)
-        keyword_only = inspect.Parameter.KEYWORD_ONLY
-        signature = inspect.Signature(
-            [parameter.replace(kind=keyword_only) for parameter in parameters.values()]
-        )
-        wrapped.__signature__ = signature  # type: ignore[attr-defined]
-        wrapped.__annotations__ = {
-            **type_hints_of(inner),
-            **type_hints_of(function),
-            "return": Rule,
-        }
-        wrapped.__name__ = wrapped.__qualname__ = f"{name}_{inner.__name__}"
-        wrapped.__doc__, wrapped.__module__ = function.__doc__, inner.__module__
-        wrapped.wrapper_call = WrapperCall(name, inner, wrapped)  # type: ignore[attr-defined]
-        return wrapped
+    # The wrapper's lr comes first, then the inner recipes' parameters, then the wrapper's.
+    signature = {key: x for key, x in parameters.items() if key == "lr"}
+    hints: dict[str, Any] = {}
+    for inner, names in zip(inners, outer_names, strict=True):
+        inner_hints, inner_parameters = type_hints_of(inner), signature_of(inner).parameters
+        for key, outer_name in names.items():
+            signature.setdefault(outer_name, inner_parameters[key].replace(name=outer_name))
+            hints[outer_name] = inner_hints.get(key, Any)
+    for key, parameter in parameters.items():
+        signature.setdefault(key, parameter)
+    wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [x.replace(kind=inspect.Parameter.KEYWORD_ONLY) for x in signature.values()]
+    )
+    function_hints = {k: x for k, x in type_hints_of(function).items() if k in parameters}
+    wrapped.__annotations__ = {**hints, **function_hints, "return": Rule}
+    wrapped.__name__ = wrapped.__qualname__ = "_".join([name, *(x.__name__ for x in inners)])
+    wrapped.__doc__, wrapped.__module__ = function.__doc__, inners[0].__module__
+    call = WrapperCall(name, inners, frozenset().union(*fixed), wrapped)
+    wrapped.wrapper_call = call  # type: ignore[attr-defined]
+    return wrapped
 
-    def wrap(base: str | Recipe) -> Recipe:
-        return wrap_recipe(find_recipe(base))
 
-    wrap.__name__ = wrap.__qualname__ = name
-    wrap.__doc__, wrap.__module__ = function.__doc__, function.__module__
-    _wrappers[name] = _Wrapper(function, wrap)
-    return wrap
+def _rule_names(function: Callable[..., Rule]) -> tuple[str, ...]:
+    """Return the parameters of a wrapper's function that take rules: the first, and typed ones."""
+    hints = type_hints_of(function)
+    first, *others = signature_of(function).parameters
+    return (first, *(name for name in others if hints.get(name) is Rule))
+
+
+def _own_parameters(function: Callable[..., Rule]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a wrapper's function that take hyper-parameters."""
+    rule_names = _rule_names(function)
+    parameters = signature_of(function).parameters
+    return {name: x for name, x in parameters.items() if name not in rule_names}
+
+
+def _resolve_defaults(
+    function: Callable[..., Rule], inners: Mapping[str, Recipe]
+) -> dict[str, inspect.Parameter]:
+    """Return a wrapper's hyper-parameters, with the defaults that they take from inner recipes.
+
+    Args:
+        function: the wrapper's function.
+        inners: the inner recipes, by the parameters that take their rules.
+    """
+    parameters = {}
+    for name, parameter in _own_parameters(function).items():
+        default = parameter.default
+        if default is inspect.Parameter.empty:
+            default = default_of(next(iter(inners)))
+        if isinstance(default, _DefaultOf):
+            inner_defaults = defaults_of(inners[default.rule_name])
+            if name not in inner_defaults and default.otherwise is inspect.Parameter.empty:
+                _refuse_missing(function.__name__, inners[default.rule_name], name)
+            default = inner_defaults.get(name, default.otherwise)
+        parameters[name] = parameter.replace(default=default)
+    return parameters
+
+
+def _fixed_values(function: Callable[..., Rule], inner: Recipe) -> dict[str, float]:
+    """Return the hyper-parameters of an inner recipe that a wrapper fixes, if it has an lr."""
+    lr = _own_parameters(function).get("lr")
+    if lr is None or lr.default is lr.empty:
+        return {}
+    inner_defaults = defaults_of(inner)
+    if "lr" not in inner_defaults:
+        _refuse_missing(function.__name__, inner, "lr")
+    fixed = {"lr": 1.0, "weight_decay": 0.0}
+    return {key: value for key, value in fixed.items() if key in inner_defaults}
+
+
+def _refuse_missing(wrapper_name: str, inner: Recipe, name: str) -> NoReturn:
+    """Raise the error of a recipe without a hyper-parameter that a wrapper needs."""
+    raise ValueError(
+        f"{wrapper_name}: recipe {name_of(inner)!r} has no {name} to take over; "
+        f"it has {', '.join(defaults_of(inner))}"
+    )
+
+
+def _outer_names(
+    parameters: Mapping[str, inspect.Parameter],
+    inners: Mapping[str, Recipe],
+    fixed: Sequence[Mapping[str, float]],
+) -> list[dict[str, str]]:
+    """Return the names in a wrapped recipe of each inner recipe's hyper-parameters.
+
+    Args:
+        parameters: the wrapper's hyper-parameters.
+        inners: the inner recipes, by the parameters that take their rules.
+        fixed: the hyper-parameters of each recipe that are none of the wrapped recipe.
+    """
+    (_, first), *others = inners.items()
+    names_of_others: list[dict[str, str]] = []
+    for (rule_name, inner), fixed_values in zip(others, fixed[1:], strict=True):
+        names = [key for key in defaults_of(inner) if key not in fixed_values]
+        names_of_others.append({key: f"{rule_name}_{key}" for key in names})
+    defaults = defaults_of(first)
+    conflicting = {outer_name for names in names_of_others for outer_name in names.values()}
+    for key, parameter in parameters.items():
+        if key in defaults and parameter.default != defaults[key]:
+            conflicting.add(key)
+    names_of_first = {}
+    for key in defaults:
+        if key not in fixed[0]:
+            is_conflict = re.sub("^(base_)+", "", key) in conflicting
+            names_of_first[key] = f"base_{key}" if is_conflict else key
+    return [names_of_first, *names_of_others]
+
+
+def _order_remedy(call: WrapperCall, index: int) -> str:
+    """Return what to do about a wrapper that refuses an inner recipe, as the end of a sentence.
+
+    It tries the wrapper further inside, within the outer ones of the wrappers of that recipe.
+    """
+    outer_names: list[str] = []
+    inners, inner = [*call.inners], call.inners[index]
+    while inner_call := wrapper_call(inner):
+        outer_names.append(inner_call.wrapper_name)
+        inner = inners[index] = inner_call.inners[0]
+        candidate = _build_if_accepted(call.wrapper_name, *inners)
+        for outer_name in reversed(outer_names):
+            candidate = candidate and _build_if_accepted(outer_name, candidate)
+        if candidate:
+            names = [*outer_names, call.wrapper_name]
+            order = f"{'('.join(names)}(...{')' * len(names)}"
+            return f"put {' and '.join(outer_names)} around {call.wrapper_name}: {order}"
+    outermost = wrapper_call(call.inners[index])
+    if outermost is not None:
+        return f"{call.wrapper_name} and {outermost.wrapper_name} do not combine"
+    other = name_of(call.inners[index])
+    return (
+        f"{call.wrapper_name} and {other} do not combine: take a recipe without one, such as adamw"
+    )
+
+
+def _build_if_accepted(wrapper_name: str, *inners: Recipe) -> Recipe | None:
+    """Return the wrapped recipe if its rule can be made at the defaults, otherwise None.
+
+    Wrappers that refuse an inner recipe are not called, since their error would ask for remedies.
+    """
+    _, wrap, refuses = _wrappers[wrapper_name]
+    try:
+        if any(refuses(bind(inner).rule) for inner in inners):
+            return None
+        wrapped = wrap(*inners)
+        bind(wrapped).rule  # noqa: B018  (a property, which raises)
+    except (TypeError, ValueError):
+        return None
+    return wrapped
 
 
 def wrapper_call(function: Recipe) -> WrapperCall | None:
@@ -204,13 +402,8 @@ def hyper_parameter_names() -> set[str]:
     for function in _recipes.values():
         names.update(defaults_of(function))
     for wrapper in _wrappers.values():
-        names.update(_without_base(signature_of(wrapper.function).parameters))
+        names.update(_own_parameters(wrapper.function))
     return names
-
-
-def _without_base(parameters: Mapping[str, inspect.Parameter]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a wrapper's function, without the rule that it wraps."""
-    return {name: parameter for name, parameter in parameters.items() if name != "base"}
 
 
 def find_recipe(spec: str | Recipe) -> Recipe:
@@ -220,8 +413,8 @@ def find_recipe(spec: str | Recipe) -> Recipe:
 
     Args:
         spec: a registered name, `module:function`, one of these within a wrapper, such as
-            "hyperball(lion)", or a recipe itself. An optimizer class made of a recipe stands for
-            that recipe.
+            "hyperball(lion)" or "graft(muon, adamw)", or a recipe itself. An optimizer class made
+            of a recipe stands for that recipe.
 
     Raises:
         ValueError: there is no recipe of that name (the message lists the nearest), or two.
@@ -244,10 +437,10 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         )
     match = re.fullmatch(r"(\w+)\((.+)\)", spec)
     if match:
-        wrapper_name, inner_name = match.groups()
+        wrapper_name, inner_names = match.groups()
         if wrapper_name not in _wrappers:
             raise unknown_name("wrapper", wrapper_name, _wrappers)
-        return _wrappers[wrapper_name].wrap(inner_name)
+        return _wrappers[wrapper_name].wrap(*split_at_commas(inner_names))
     candidates = recipes_named(spec)
     if len(candidates) > 1:
         names = " or ".join(map(qualified_name, candidates))
@@ -294,6 +487,7 @@ class Bound:
             numpy's numbers as Python's), or the default. One that has no default and was not given
             is absent.
         explicit_names: the names of those that were given; the others have their defaults.
+        part: the label whose rule is meant, if the recipe returns a partition; else None.
 
     Example:
         >>> bound = bind("sgdp", momentum=0.9)
@@ -308,6 +502,7 @@ class Bound:
     recipe: Recipe
     hyper_parameters: Mapping[str, Any]
     explicit_names: frozenset[str] = frozenset()
+    part: str | None = None
 
     @property
     def name(self) -> str:
@@ -343,6 +538,11 @@ class Bound:
             raise type(error)(f"{self}: {error}") from error
         if not isinstance(rule, Rule):
             raise TypeError(f"recipe {self.name!r} must return a rule, it returned {rule!r}")
+        if self.part is not None:
+            if not rule.steps_by_name:
+                raise ValueError(f"{self}: the recipe returns no partition with {self.part!r}")
+            part: Rule = rule.rules[self.part]  # type: ignore[attr-defined]
+            return part
         return rule
 
     def replace(self, **hyper_parameters: Any) -> Bound:
@@ -352,7 +552,7 @@ class Bound:
             ValueError: the recipe has no such hyper-parameter.
         """
         given_values = {name: self.hyper_parameters[name] for name in self.explicit_names}
-        return bind(self.recipe, **{**given_values, **hyper_parameters})
+        return replace(bind(self.recipe, **{**given_values, **hyper_parameters}), part=self.part)
 
     def __str__(self) -> str:
         """Return the recipe as it is called, with the values that are not its defaults."""
@@ -416,7 +616,7 @@ def name_of(function: Recipe) -> str:
     """
     call = wrapper_call(function)
     if call is not None:
-        return f"{call.wrapper_name}({name_of(call.inner)})"
+        return f"{call.wrapper_name}({', '.join(map(name_of, call.inners))})"
     has_stable_name = is_builtin(function) and function in _recipes.values()
     return function.__name__ if has_stable_name else qualified_name(function)
 

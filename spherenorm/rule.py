@@ -13,13 +13,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from spherenorm.fields import FrozenDataclass, cached_property, views_of
+from spherenorm.fields import FrozenDataclass, cached_property, check_fields, views_of
 from spherenorm.global_sums import check_term, sum_over_weights
 from spherenorm.manifolds import EUCLIDEAN, Manifold, check_shape, weight_warnings
 from spherenorm.numerics import (
@@ -33,6 +33,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
+from spherenorm.schedule import Schedule, is_checked_at_once, is_scheduled
 from spherenorm.support import annotated_names, did_you_mean
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ Example:
     {'momentum': tensor([0., 0.])}
 """
 
+REST = "*"
+"""The label of parameters without another one; see `spherenorm.partition`."""
 STEP_KEY = "step"
 """The state that counts steps: t = 1 in the first step, 0-dim, float64 where the device has it.
 
@@ -174,6 +177,18 @@ class Rule(FrozenDataclass):
     """Step weights of fewer than two dimensions, skip them, or refuse them."""
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
+    whole: ClassVar[bool | None] = None
+    """True if a step needs the whole weight, so that one process, its owner, steps a sharded one.
+
+    False if the rule's own code takes a sharded weight as it is. None leaves it to the record: a
+    step that could not be recorded, and is not entry by entry, is the owner's.
+    """
+    ends: ClassVar[bool] = False
+    """True if the rule sets or reads where the step ends, w - d, so that it is wrong before a rule
+    that changes the direction."""
+
+    steps_by_name: ClassVar[bool] = False
+    """True for a partition, which has a rule for each parameter and no step of one weight."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -183,6 +198,11 @@ class Rule(FrozenDataclass):
     def __post_init__(self) -> None:
         super().__post_init__()
         for child in self.children:
+            if child.steps_by_name:
+                raise ValueError(
+                    f"{type(self).__name__}: a partition has no step of one weight, so no rule can "
+                    "hold it; put the other rules into the parts of the partition"
+                )
             if child.manifold not in (EUCLIDEAN, self.manifold):
                 raise ValueError(
                     f"{type(self).__name__}: an inner chain has manifold={child.manifold!r}, which "
@@ -235,8 +255,7 @@ class Rule(FrozenDataclass):
         for index in range(len(self.children)):
             state |= self.init_child(index, weight)
         if STEP_KEY in self.state_keys:
-            count = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
-            state = {STEP_KEY: count, **state}
+            state = {STEP_KEY: _zero_count(weight), **state}
         return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -247,6 +266,15 @@ class Rule(FrozenDataclass):
             state: the states of this rule and its children.
         """
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
+
+    def rule_for(self, name: str, weight: Tensor) -> Rule:
+        """Return the rule that steps a parameter: this one, or that of a partition's label.
+
+        Args:
+            name: the name of the parameter in its model.
+            weight: the parameter.
+        """
+        return self
 
     def global_sum_terms(self, update: Update, state: State) -> Mapping[str, Tensor]:
         """Return this weight's terms of sums over all weights: 0-dim tensors, by name.
@@ -280,8 +308,9 @@ class Rule(FrozenDataclass):
             >>> weight, rule.eval_weight(weight, state)  # the mean of 0.5 and 0
             (tensor([0.]), tensor([0.2500]))
         """
-        for index, child in enumerate(self.children):
-            weight = child.eval_weight(weight, self.child_state(index, state, weight))
+        rule = self.at_last_step(state)
+        for index, child in enumerate(rule.children):
+            weight = child.eval_weight(weight, rule.child_state(index, state, weight))
         return weight
 
     def restart_averages(self, weight: Tensor, state: State) -> State:
@@ -296,9 +325,10 @@ class Rule(FrozenDataclass):
             >>> rule.restart_averages(torch.tensor([5.0]), state)["z"]
             tensor([5.])
         """
+        rule = self.at_last_step(state)
         new_state = dict(state)
-        for index in range(len(self.children)):
-            new_state |= self.restart_child(index, weight, state)
+        for index in range(len(rule.children)):
+            new_state |= rule.restart_child(index, weight, state)
         return new_state
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
@@ -333,16 +363,17 @@ class Rule(FrozenDataclass):
         """
         update = first_update(self, weight, grad, state)
         with without_autocast(weight.device):
-            if self.needs_global_sums:
+            rule = self.at_next_step(state)
+            if rule.needs_global_sums:
                 if global_sums is None:
-                    global_sums = sum_over_weights([(self, update, state)])
-                update = update.replace(notes=_on_device(global_sums, weight.device))
+                    global_sums = sum_over_weights([(rule, update, state)])
+                update = update.replace(notes=_copy_sums_to(global_sums, weight.device))
             if STEP_KEY in state:
                 state = {**state, STEP_KEY: state[STEP_KEY] + 1}
-            update, changes = _run_update(self, update, dict(state))
+            update, changes = _run_update(rule, update, dict(state))
             new_state = {**state, **changes}
-            tangents = {key: new_state[key] for key in self.tangent_keys}
-            new_weight, new_tangents = self.manifold.move(update.weight, update.direction, tangents)
+            tangents = {key: new_state[key] for key in rule.tangent_keys}
+            new_weight, new_tangents = rule.manifold.move(update.weight, update.direction, tangents)
             for key, value in new_tangents.items():
                 new_state[key] = cast_like_checked(new_state[key], value, "a tangent vector", key)
             for key, value in new_state.items():
@@ -352,6 +383,92 @@ class Rule(FrozenDataclass):
             if new_weight.dtype is not weight.dtype:
                 new_weight = new_weight.to(weight.dtype)
         return new_weight, new_state
+
+    # Schedules among the hyper-parameters
+
+    @cached_property
+    def is_scheduled(self) -> bool:
+        """True if a hyper-parameter of this rule or of a rule inside it is a schedule."""
+        if any(is_scheduled(getattr(self, item.name)) for item in fields(self)):
+            return True
+        return any(child.is_scheduled for child in self.children)
+
+    def at(self, t: Scalar) -> Self:
+        """Return the rule of step t, with numbers in the place of schedules.
+
+        `step` does so at the step count of the weight, and an optimizer at the one of the
+        param_group.
+
+        Args:
+            t: the step, from 1: a number, or a tensor, whose values are not checked.
+
+        Raises:
+            ValueError: a hyper-parameter is outside its interval at step t.
+
+        Example:
+            >>> rule = sn.chain(sn.rules.StepSize(sn.schedule.cosine(1.0, steps=4)))
+            >>> rule.at(3).rules
+            (StepSize(lr=0.5),)
+        """
+        if not self.is_scheduled:
+            return self
+        if is_compiling():
+            values = {item.name: _value_at(getattr(self, item.name), t) for item in fields(self)}
+            return dataclasses.replace(self, **values)
+        copy = object.__new__(type(self))
+        attributes = copy.__dict__
+        attributes.update(self._unscheduled_attributes)
+        for name, zero_is_ordinary in self._scheduled_fields.items():
+            attributes[name] = _value_at(getattr(self, name), t, zero_is_ordinary)
+        if self._unchecked_fields and not isinstance(t, Tensor):
+            check_fields(copy, self._unchecked_fields)
+        if "state_keys" not in attributes:
+            self._unscheduled_attributes.update(
+                (name, getattr(copy, name)) for name in _KEY_PROPERTIES
+            )
+        return copy
+
+    @cached_property
+    def _scheduled_fields(self) -> dict[str, bool]:
+        """For each field with a schedule inside, whether a rule computes with 0 as with others."""
+        result = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            parts = value if type(value) is tuple else (value,)
+            has_scheduled_rule = any(isinstance(x, Rule) and x.is_scheduled for x in parts)
+            if has_scheduled_rule or is_scheduled(value):
+                result[item.name] = item.metadata.get("zero_is_ordinary", False)
+        return result
+
+    @cached_property
+    def _unchecked_fields(self) -> list[str]:
+        """The fields whose schedules can be checked at a step alone."""
+        return [
+            name for name in self._scheduled_fields if not is_checked_at_once(getattr(self, name))
+        ]
+
+    @cached_property
+    def _unscheduled_attributes(self) -> dict[str, Any]:
+        """The attributes that are the same at all steps; `at` adds the keys of the state.
+
+        `state_names` cannot depend on the numbers of a schedule, which refuses comparisons, and
+        which at 0 is a tensor.
+        """
+        scheduled_names = self._scheduled_fields
+        attributes = {name: x for name, x in vars(self).items() if name not in scheduled_names}
+        for name in list(attributes):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del attributes[name]
+        attributes["is_scheduled"] = False
+        return attributes if self.children else {**attributes, "children": ()}
+
+    def at_next_step(self, state: State) -> Self:
+        """Return the rule of the step that follows a state; see `at`."""
+        return self.at(state[STEP_KEY] + 1) if self.is_scheduled else self
+
+    def at_last_step(self, state: State) -> Self:
+        """Return the rule of the step that led to a state; see `at`."""
+        return self.at(state[STEP_KEY].clamp(min=1)) if self.is_scheduled else self
 
     # Children, numbered in the order of the fields
 
@@ -416,6 +533,8 @@ class Rule(FrozenDataclass):
         keys = [*names]
         for child_keys in self.child_keys:
             keys.extend(child_keys.values())
+        if self.is_scheduled:
+            keys.append(STEP_KEY)
         unique = dict.fromkeys(keys)  # children share "step"
         return tuple(sorted(unique, key=lambda key: key != STEP_KEY))
 
@@ -506,6 +625,10 @@ class Chain(Rule):
                     name = type(rule).__name__
                     raise ValueError(f"chain: {name} needs flat space, got {self.manifold!r}")
 
+    @cached_property
+    def children(self) -> tuple[Rule, ...]:
+        return self.rules
+
     def init(self, weight: Tensor) -> State:
         check_shape(self.manifold, weight)
         return super().init(weight)
@@ -548,6 +671,33 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
 # Parts of a step
 
 
+def _zero_count(weight: Tensor) -> Tensor:
+    """Return the step count before the first step of a weight."""
+    return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+
+
+_KEY_PROPERTIES = (
+    *("state_keys", "tangent_keys", "shared_keys", "child_keys"),
+    *("needs_global_sums", "has_eval_weight"),
+)
+"""The cached properties of a rule that depend on its structure alone."""
+
+
+def _value_at(value: Any, t: Scalar, zero_is_ordinary: bool = True) -> Any:
+    """Return the value of a field at step t: numbers for schedules, rules at t for rules."""
+    if isinstance(value, Rule):
+        return value.at(t)
+    if type(value) in (tuple, list):
+        return type(value)([_value_at(item, t, zero_is_ordinary) for item in value])
+    if not isinstance(value, Schedule):
+        return value
+    number = value(t)
+    if zero_is_ordinary or isinstance(number, Tensor) or number != 0:
+        return number
+    # At a Python number 0 the rule may lack a state that it has at all other steps.
+    return torch.zeros((), dtype=torch.float64, device="cpu")
+
+
 def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:
     """Check the arguments of `Rule.step`, and return the update that the first rule receives."""
     refuse_unless_real(weight, "weight")
@@ -568,7 +718,7 @@ def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Upda
     return Update(weight, grad, grad)
 
 
-def _on_device(global_sums: Mapping[str, Tensor], device: torch.device) -> State:
+def _copy_sums_to(global_sums: Mapping[str, Tensor], device: torch.device) -> State:
     """Return a copy of the sums on the device of a weight; they may lie on another weight's."""
     return {
         name: total if total.device == device else to_accumulation_dtype(total, device)
@@ -630,7 +780,9 @@ def initial_state(rule: Rule, weight: Tensor) -> State:
     """
     weight = to_compute_dtype(weight)
     with without_autocast(weight.device):
-        state = rule.init(weight)
+        state = rule.at(1).init(weight)
+    if rule.is_scheduled and STEP_KEY not in state:
+        state = {STEP_KEY: _zero_count(weight), **state}  # an `init` of a user knows of no schedule
     if state.keys() != set(rule.state_keys):
         keys = sorted(rule.state_keys)
         raise TypeError(f"{type(rule).__name__}: init returns {sorted(state)} instead of {keys}")

@@ -86,6 +86,23 @@ def unknown_attribute(module: str, names: Sequence[str]) -> Callable[[str], Any]
     return refuse
 
 
+def split_at_commas(text: str) -> list[str]:
+    """Split a list at the commas outside of parentheses.
+
+    Example:
+        >>> split_at_commas("graft(muon, adamw), lion")
+        ['graft(muon, adamw)', 'lion']
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
 def require_module(module: str, otherwise: str) -> Any:
     """Import an optional module.
 

@@ -92,7 +92,8 @@ class View:
         values = replicate(per_unit).flatten()
         if self.groups is None:
             return values
-        return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
+        # No unflatten: torch 2.9 may give a DTensor the shape that it had before.
+        return values[:: max(len(values) // self.groups, 1)]
 
     def expand(self, values: Tensor, like: Tensor) -> Tensor:
         """Reshape one value per unit, shape (units,), so that it broadcasts against `like`."""

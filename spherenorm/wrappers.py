@@ -1,15 +1,19 @@
-"""Wrappers: norm control that takes its direction from any recipe, a user's too.
+"""Wrappers: recipes made of any recipe, a user's too, and of each other.
 
     >>> rule = hyperball("sgd")(lr=0.5)
     >>> weight = torch.tensor([3.0, 0.0])
     >>> rule.step(weight, torch.tensor([0.0, 7.0]), rule.init(weight))[0]
     tensor([ 2.6833, -1.3416])
-    >>> Rotational = sn.torch_optimizer("rotational(lion)", "Rotational")
+    >>> optimizer = sn.torch_optimizer("schedulefree(cautious(muon))")([torch.eye(2)], lr=0.02)
 
 A wrapper with an `lr` of its own runs the wrapped recipe with a learning rate of 1 and without
 weight decay. The other hyper-parameters of the recipe are hyper-parameters of the result. A name
 that both have is one hyper-parameter if the defaults agree; otherwise the recipe's is called
 `base_view`, say.
+
+`cautious`, `schedulefree`, `gpa`, `lookahead`, `emanesterov` and `graft` need a recipe whose rules
+leave open where the step ends (`Rule.ends`), and so go inside a hyperball:
+"hyperball(cautious(adamw))".
 """
 
 from __future__ import annotations
@@ -19,33 +23,60 @@ import copy
 from spherenorm import rules as r
 from spherenorm.manifolds import EUCLIDEAN
 from spherenorm.numerics import Scalar
-from spherenorm.registry import wrapper
+from spherenorm.registry import default_of, wrapper
 from spherenorm.rule import Chain, Rule, chain
 from spherenorm.views import ViewLike
 
-__all__ = ["averaged", "blocks", "hyperball", "low_precision", "radial_brake", "rotational"]
+__all__ = [
+    "averaged",
+    "blocks",
+    "cautious",
+    "emanesterov",
+    "gpa",
+    "graft",
+    "hyperball",
+    "lookahead",
+    "low_precision",
+    "radial_brake",
+    "rotational",
+    "schedulefree",
+]
 
 
-def _refuse_eval_weight(wrapper_name: str, base: Rule) -> None:
-    """Refuse a rule that has an evaluation weight, which the wrapper's steps would not change.
-
-    Raises:
-        ValueError: `base` has one.
-    """
+def _why_evaluated(base: Rule) -> str | None:
+    """Return why a wrapper that moves the weight refuses a rule with an evaluation weight."""
     if not base.has_eval_weight:
-        return
-    if wrapper_name == "averaged":
-        remedy = "leave averaged(...) out, and evaluate with that one"
-    elif any(isinstance(rule, r.WeightAverage) for rule in base.walk()):
-        remedy = f"write averaged({wrapper_name}(...)), with the average around the steps"
-    else:
-        remedy = "take a recipe without one, such as adamw"
-    raise ValueError(
-        f"{wrapper_name}: its recipe has a weight to evaluate with of its own; {remedy}"
+        return None
+    return (
+        f"{_evaluated_rule(base)} has a weight to evaluate with, which would not follow the steps"
     )
 
 
-@wrapper
+def _why_averaged(base: Rule) -> str | None:
+    """Return why `averaged` refuses a rule with an evaluation weight."""
+    if not base.has_eval_weight:
+        return None
+    rule = _evaluated_rule(base)
+    return f"{rule} has a weight to evaluate with: leave averaged(...) out, and take that one"
+
+
+def _evaluated_rule(base: Rule) -> str:
+    """Return the class of the first rule that defines `eval_weight`."""
+    rules = [rule for rule in base.walk() if type(rule).eval_weight is not Rule.eval_weight]
+    return type(rules[0]).__name__
+
+
+def _why_ended(base: Rule) -> str | None:
+    """Return why a wrapper that changes the end of the step refuses a rule that sets it."""
+    for rule in base.walk():
+        if rule.ends:
+            return f"{type(rule).__name__} sets where the step ends, which a later rule would undo"
+    if base.manifold != EUCLIDEAN:
+        return f"weights move on {base.manifold!r}, and the wrapper needs straight steps"
+    return _why_evaluated(base)
+
+
+@wrapper(refuses=_why_averaged)
 def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
     """Average the weights of any optimizer, to evaluate with; its steps stay as they are.
 
@@ -66,7 +97,6 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
     Source: see `rules.WeightAverage`.
     """
-    _refuse_eval_weight("averaged", base)
     return chain(base, r.WeightAverage(decay, start), manifold=base.manifold)
 
 
@@ -103,7 +133,7 @@ def blocks(base: Rule, shares: tuple[int, ...] | None = None, dims: int = 1) -> 
     return chain(r.Blocks(tuple(copy.copy(base) for _ in shares), shares, dims))
 
 
-@wrapper
+@wrapper(refuses=_why_evaluated)
 def hyperball(
     base: Rule,
     lr: Scalar = 0.02,
@@ -128,13 +158,12 @@ def hyperball(
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
     """
-    _refuse_eval_weight("hyperball", base)
     projected = [r.RadialProjection(view)] if tangent else []
     normalized = r.NormalizedUpdate(view, "weight")
     return chain(base, *projected, normalized, r.StepSize(lr), r.FixedNorm(view, radius))  # type: ignore[arg-type]
 
 
-@wrapper
+@wrapper(refuses=_why_evaluated)
 def rotational(
     base: Rule,
     lr: Scalar = 0.02,
@@ -160,7 +189,6 @@ def rotational(
 
     Source: Kosson et al. 2024 (rotational equilibrium), Algorithm 1.
     """
-    _refuse_eval_weight("rotational", base)
     return chain(
         base,
         r.RadialProjection(view),
@@ -171,7 +199,7 @@ def rotational(
     )
 
 
-@wrapper
+@wrapper(refuses=_why_evaluated)
 def radial_brake(
     base: Rule,
     lr: Scalar = 0.02,
@@ -193,7 +221,6 @@ def radial_brake(
 
     Source: modded-nanogpt, track 3, record 29.
     """
-    _refuse_eval_weight("radial_brake", base)
     return chain(
         base,
         r.RadialProjection(view, outward, inward),
@@ -247,3 +274,181 @@ def low_precision(
         base = r.LowPrecisionState(base, states, seed, only)  # type: ignore[arg-type]
     rounding = [r.StochasticRounding(seed)] if weights == "stochastic" else []
     return chain(base, *rounding)
+
+
+@wrapper(refuses=_why_ended)
+def cautious(
+    base: Rule,
+    lr: Scalar = default_of("base"),
+    weight_decay: Scalar = default_of("base", otherwise=0.0),
+    min_share: Scalar = 1e-3,
+) -> Chain:
+    """Take back the entries of any optimizer's step that disagree with the gradient:
+
+        c = 1 where u g > 0, else 0,
+        w <- w - lr (u c / max(mean(c), min_share) + weight_decay w),
+
+    u the direction of the recipe. The decay is decoupled, whatever the recipe's own is.
+
+    Args:
+        base: a recipe, or its name.
+        lr: learning rate, in [0, inf); by default the recipe's.
+        weight_decay: in [0, inf); by default the recipe's, or 0 if it has none.
+        min_share: the minimum of the share of entries that agree, in (0, 1].
+
+    Example:
+        >>> rule, weight = cautious("sgd")(lr=0.1, momentum=0.9), torch.zeros(1)
+        >>> state = rule.init(weight)
+        >>> for grad in (-1.0, 0.5):  # the momentum still points the other way
+        ...     weight, state = rule.step(weight, torch.tensor([grad]), state)
+        >>> weight
+        tensor([0.1000])
+
+    Source: Liang et al. 2024, arXiv:2411.16085, Algorithm 1.
+    """
+    decay = r.DecoupledDecay(weight_decay)
+    return chain(base, r.CautiousMask(min_share), decay, r.StepSize(lr))
+
+
+@wrapper(refuses=_why_ended)
+def schedulefree(base: Rule, lr: Scalar, interpolation: Scalar = 0.9, power: Scalar = 0.0) -> Chain:
+    """Step z by any optimizer with gradients at y, and evaluate at an average x of the iterates z:
+
+        z <- z - d(y),    x <- (1 - c) x + c z,    y <- (1 - interpolation) z + interpolation x,
+        c = s_t / (s_1 + ... + s_t),    s_t = t^power max(lr_1, ..., lr_t)^2,
+
+    d the step of the recipe, with its rate and decay. The average takes the place of a schedule's
+    decay; a warmup of lr stays useful. The interpolation is the momentum of the paper, and the
+    recipe's own momentum comes on top: "schedulefree(adamw)" with betas=(0.0, 0.999) is the paper's
+    schedule-free AdamW. Evaluate with `eval_weight`, and call `optimizer.reset_averages()` after
+    writing into the parameters.
+
+    Args:
+        base: a recipe, or its name.
+        lr: the recipe's learning rate.
+        interpolation: where y lies between z and x, in [0, 1).
+        power: exponent of the step count in the average, in [0, inf).
+
+    Example:
+        >>> rule, weight = schedulefree("sgd")(lr=1.0), torch.zeros(1)
+        >>> state = rule.init(weight)
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> rule.eval_weight(weight, state)  # the mean of 1, 2 and 3
+        tensor([2.])
+
+    Source: Defazio et al. 2024, arXiv:2405.15682.
+    """
+    return chain(base, r.ScheduleFree(interpolation, lr, power))
+
+
+@wrapper(refuses=_why_ended)
+def gpa(base: Rule, interpolation: Scalar = 0.7, memory: Scalar = 0.9967) -> Chain:
+    """Step z by any optimizer with gradients at y, and evaluate at an exponential average x of z:
+
+        z <- z - d(y),    x <- memory x + (1 - memory) z,
+        y <- (1 - interpolation) z + interpolation x,
+
+    d the step of the recipe, with its rate and decay. This is generalized primal averaging, which
+    makes each step smooth that DiLoCo of one worker takes every k steps: memory = 0.9967 stands for
+    k = 32, 0.9869 for k = 8. Evaluate with `eval_weight`, and call `optimizer.reset_averages()`
+    after writing into the parameters.
+
+    Args:
+        base: a recipe, or its name.
+        interpolation: where y lies between z and x, in [0, 1].
+        memory: decay rate of x, in [0, 1).
+
+    Example:
+        >>> rule, weight = gpa("sgd")(lr=1.0, interpolation=0.5, memory=0.5), torch.zeros(1)
+        >>> rule.step(weight, torch.tensor([-1.0]), rule.init(weight))[0]  # z = 1, x = 0.5
+        tensor([0.7500])
+
+    Source: Defazio et al. 2025, arXiv:2512.17131, with the decay of the release.
+    """
+    return chain(base, r.PrimalAverage(interpolation, memory))
+
+
+@wrapper(refuses=_why_ended)
+def lookahead(base: Rule, alpha: Scalar = 0.5, every: int = 5) -> Chain:
+    """Go back a part of the way after every k-th step of any optimizer:
+
+        s <- s + alpha (w - s),    w <- s    after each `every` steps.
+
+    s is a state, and the weight to evaluate with. Call `optimizer.reset_averages()` after writing
+    into the parameters.
+
+    Args:
+        base: a recipe, or its name.
+        alpha: the share of the way that remains, in [0, 1].
+        every: k, the number of steps, in [1, inf).
+
+    Example:
+        >>> rule, weight = lookahead("sgd")(lr=1.0, every=2), torch.zeros(1)
+        >>> state = rule.init(weight)
+        >>> for _ in range(2):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight
+        tensor([1.])
+
+    Source: Zhang et al. 2019, arXiv:1907.08610, Algorithm 1.
+    """
+    return chain(base, r.Lookahead(alpha, every))
+
+
+@wrapper(refuses=_why_ended)
+def emanesterov(base: Rule, lookahead: Scalar = 0.5, memory: Scalar = 0.9) -> Chain:
+    """Take the gradients of any optimizer ahead of the weight, along the trend of its steps:
+
+        w' = y - d(y),    m <- memory m + (1 - memory) (w' - w),    y <- w' + lookahead m,
+
+    d the step of the recipe. The model holds y; evaluate with `eval_weight`, which is w. Call
+    `optimizer.reset_averages()` after writing into the parameters.
+
+    Args:
+        base: a recipe, or its name.
+        lookahead: the distance ahead, in average steps, in [0, inf).
+        memory: decay rate of the average of steps m, in [0, 1).
+
+    Example:
+        >>> rule, weight = emanesterov("sgd")(lr=1.0, memory=0.0), torch.zeros(1)
+        >>> rule.step(weight, torch.tensor([-1.0]), rule.init(weight))[0]  # half a step ahead
+        tensor([1.5000])
+
+    Source: Yau et al. 2026, arXiv:2605.25395.
+    """
+    return chain(base, r.TrendLookahead(lookahead, memory))
+
+
+@wrapper(refuses=_why_ended)
+def graft(
+    direction: Rule,
+    length: Rule,
+    lr: Scalar = default_of("length"),
+    weight_decay: Scalar = default_of("direction", otherwise=0.0),
+    view: ViewLike = "layer",
+) -> Chain:
+    """Step along the direction of one optimizer, by the length of another one's step:
+
+        w <- w - lr (|l| d / |d| + weight_decay w),
+
+    d and l the directions of the two recipes. By name: "graft(muon, adamw)". Hyper-parameters have
+    the names of the first recipe; those of the second start with `length_`.
+
+    Args:
+        direction: a recipe, or its name.
+        length: a recipe, or its name.
+        lr: learning rate, in [0, inf); by default that of `length`.
+        weight_decay: decoupled decay, in [0, inf); by default that of `direction`, or 0.
+        view: splits a weight into the units whose steps have that length.
+
+    Example:
+        >>> optimizer = sn.torch_optimizer("graft(muon, adamw)")([torch.eye(2)], length_eps=1e-6)
+        >>> rule, weight = graft("sgd", "lion")(lr=0.1), torch.zeros(2)
+        >>> rule.step(weight, torch.tensor([-3.0, -4.0]), rule.init(weight))[0].norm()
+        tensor(0.1414)
+
+    Source: Agarwal et al. 2020 (learning-rate grafting), arXiv:2002.11803.
+    """
+    decay = r.DecoupledDecay(weight_decay)
+    return chain(r.GraftNorm(direction, length, view), decay, r.StepSize(lr))

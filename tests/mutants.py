@@ -47,7 +47,7 @@ LIBRARY, THEORY, EXPERIMENTS, PAPER = PACKAGES = (
     "experiments/spherenorm_experiments",
     "experiments/spherenorm_paper",
 )
-PARTS = ("rules", "recipes", "optim", "functional", "testing", "compile", "audit", "probes")
+PARTS = ("rules", "recipes", "optim", "testing", "compile", "audit", "probes")
 EQUIVALENT = ROOT / "tests" / "equivalent.txt"
 WORK = ROOT / "build" / "mutants"
 PLANNED, LIMIT, MOST = 60.0, 120, 250

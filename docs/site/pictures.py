@@ -105,6 +105,26 @@ def figure(run: Run, baseline: Run) -> str:
     return f'<div class="curves">{"".join(panels)}</div>'
 
 
+def thumbnail(run: Run, baseline: Run) -> str:
+    """Draw the effective step on a log scale without axes, with the baseline dashed."""
+    heights = [math.log10(max(y, 1e-12)) for y in run.effective_step if math.isfinite(y)]
+    baseline_heights = [math.log10(max(y, 1e-12)) for y in baseline.effective_step]
+    low, high = min(heights + baseline_heights), max(heights + baseline_heights)
+    width, height = 96, 32
+
+    def path(ys: list[float], kind: str) -> str:
+        spots = (
+            f"{width * i / (STEPS - 1):.0f} {1 + (height - 2) * (high - y) / (high - low):.0f}"
+            for i, y in enumerate(ys)
+        )
+        return f'<path class="{kind}" d="M{" L".join(spots)}"/>'
+
+    return (
+        f'<svg class="thumbnail" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="effective step">{path(baseline_heights, "other")}{path(heights, "own")}</svg>'
+    )
+
+
 def _panel(title: str, values: list[float], baseline: list[float], log: bool) -> str:
     scale = (lambda y: math.log10(max(y, 1e-12))) if log else (lambda y: y)
     heights = [scale(y) for y in values if math.isfinite(y)]

@@ -21,6 +21,7 @@ MODULES = {
     "spherenorm.zoo": "Recipes that other libraries have.",
     "spherenorm.rules": "Update rules.",
     "spherenorm.zoo.rules": "Update rules of the zoo.",
+    "spherenorm.schedule": "Hyper-parameters that are functions of the step count.",
     "spherenorm.functional": "Pure steps over dicts of parameters, and sweeps.",
     "spherenorm.probes": "Measurements while any loop trains.",
     "spherenorm.audit": "Scale-invariant weights of a model, and groups for an optimizer.",

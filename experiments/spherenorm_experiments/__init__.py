@@ -15,6 +15,7 @@ from typing import Any
 
 _HOMES = {
     "task": ("Budget", "Collected", "Mean", "PureTask", "Splits", "Statistic", "Task"),
+    "lookup": ("Layout",),
     "spec": ("Regime", "Spec"),
     "runs": ("Place", "Runs", "load"),
     "verdict": ("Claim",),

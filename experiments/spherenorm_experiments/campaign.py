@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,9 +25,6 @@ SECONDS_PER_STEP = 0.008
 PURE_SHARE = 0.1
 """The share of that which a step of a pure task takes, at one point with one seed."""
 
-LOOKED_AT = 64
-"""Jobs whose progress is read each second."""
-
 ROWS_AT_TWICE = 100
 """So many further rows double the time of a step: rows of a toy cost little beside its calls."""
 
@@ -38,44 +33,8 @@ class StudyError(ValueError):
     """A study raised something that no command line can be blamed for."""
 
 
-class ProgressEstimate:
-    """The progress of a round, and the time that it will still take.
-
-    Attributes:
-        total, ended: the runs, and those of them that have ended.
-    """
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self._left = {job.name: job for job in jobs}
-        self._every = sum(map(_work, jobs))
-        self._looks = [(time.monotonic(), 0.0)]
-        self.total, self.ended = sum(len(job.runs) for job in jobs), 0
-
-    def end(self, job: Job) -> None:
-        """Take in a job that has ended."""
-        self._left.pop(job.name, None)
-        self.ended += len(job.runs)
-
-    def now(self) -> tuple[float, float | None]:
-        """The share of the round that is done, and the seconds left; None before any step.
-
-        The pace is that since the first step was seen: processes take a while to start.
-        """
-        left = sum(map(_work, self._left.values()))
-        for job in itertools.islice(self._left.values(), LOOKED_AT):  # they begin in this order
-            found = job.folder.progress()
-            left -= _work(job) * found["step"] / found["steps"] if found else 0.0
-        now, share = time.monotonic(), 1 - left / self._every if self._every else 1.0
-        if share > 0 and len(self._looks) == 1:
-            self._looks.append((now, share))
-        begun, before = self._looks[-1]
-        if share <= before:  # one look so far
-            begun, before = self._looks[0]
-        return share, (now - begun) * (1 - share) / (share - before) if share > before else None
-
-
-Progress = Callable[[Outcome | None, Job | None, ProgressEstimate], None]
-"""Called at the start of a round, and with each job that has ended and its outcome."""
+Progress = Callable[[int, Job | None, Outcome | None], None]
+"""Called with the number of runs at the start of a round, then with each job that has ended."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +56,7 @@ class Campaign:
     runner: Runner = field(default_factory=Runner)
 
     def trials(self, study: Study) -> tuple[list[ResolvedTrial], Runs]:
-        """The study's trials as far as they are known now, and their results."""
+        """Return the study's trials as far as they are known now, and their results."""
         planned, results = self._planned(study, Runs()), Runs()
         while True:
             results = Runs.load(planned, self.resolver.store)
@@ -106,15 +65,15 @@ class Campaign:
                 return planned, results
             planned = more
 
-    def ask(self) -> list[Run]:
+    def save_request(self) -> list[Run]:
         """Note in the store what is asked for; what of it has not ended, each run once."""
-        missing = {run.name: run for study in self.studies for run in self.lacking(study)}
+        missing = {run.name: run for study in self.studies for run in self.missing_runs(study)}
         names = [name_of(study) for study in self.studies]
-        Request(names, self.plan).save(self.resolver.store, ended=not missing)
+        Request(names, self.plan).save(self.resolver.store)
         return list(missing.values())
 
-    def lacking(self, study: Study) -> list[Run]:
-        """The runs of a study that have not ended."""
+    def missing_runs(self, study: Study) -> list[Run]:
+        """Return the runs of a study that have not ended."""
         planned, results = self.trials(study)
         ended = {item.name for item in results}
         return [*{run.name: run for _, run in planned if run.name not in ended}.values()]
@@ -138,40 +97,47 @@ class Campaign:
         Returns:
             The ends of the jobs, by their names.
         """
-        found: dict[str, Outcome] = {}
-        tried: set[str] = set()
-        states: dict[str, str] = {}  # of the first run of each cast
+        outcomes_by_name: dict[str, Outcome] = {}
+        started: set[str] = set()
+        pioneer_states: dict[str, str] = {}  # of the first run of each cast
         # Each run once: one that is missing again although it has ended would be run for ever.
-        while missing := [run for run in self.ask() if run.name not in tried]:
-            tried.update(run.name for run in missing)
-            pace = ProgressEstimate(jobs_of(missing))
-            progress(None, None, pace)
-            casts = {run.name: _failure_group_key(run) for run in missing}
-            first = {
-                casts[run.name]: run for run in reversed(missing) if isinstance(run.task, Task)
+        while missing := [run for run in self.save_request() if run.name not in started]:
+            started.update(run.name for run in missing)
+            progress(len(missing), None, None)
+            groups = {run.name: _failure_group_key(run) for run in missing}
+            pioneers = {
+                groups[run.name]: run for run in reversed(missing) if isinstance(run.task, Task)
             }
-            first = {cast: run for cast, run in first.items() if cast not in states}
-            found |= self._run_round(jobs_of(list(first.values())), pace, progress)
-            states |= {cast: found[run.name].state for cast, run in first.items()}
-            left = [run for run in missing if run.name not in found]
-            left = [run for run in left if states.get(casts[run.name]) != "failed"]
-            found |= self._run_round(jobs_of(left), pace, progress)
-        return found
+            pioneers = {
+                group: run for group, run in pioneers.items() if group not in pioneer_states
+            }
+            outcomes_by_name |= self._run_round(jobs_of(list(pioneers.values())), progress)
+            pioneer_states |= {
+                group: outcomes_by_name[run.name].state for group, run in pioneers.items()
+            }
+            others = [run for run in missing if run.name not in outcomes_by_name]
+            others = [run for run in others if pioneer_states.get(groups[run.name]) != "failed"]
+            outcomes_by_name |= self._run_round(jobs_of(others), progress)
+        return outcomes_by_name
 
-    def _run_round(
-        self, jobs: Sequence[Job], pace: ProgressEstimate, progress: Progress
-    ) -> dict[str, Outcome]:
-        found: dict[str, Outcome] = {}
-        of, left, wait = {job.name: job for job in jobs}, list(jobs), 0.0
-        while left:
-            for outcome in outcomes(left, self.jobs, self.runner, self.backend, wait):
-                found[outcome.name] = outcome
+    def _run_round(self, jobs: Sequence[Job], progress: Progress) -> dict[str, Outcome]:
+        outcomes_by_name: dict[str, Outcome] = {}
+        jobs_by_name, pending, wait = {job.name: job for job in jobs}, list(jobs), 0.0
+        while pending:
+            for outcome in outcomes(pending, self.jobs, self.runner, self.backend, wait):
+                outcomes_by_name[outcome.name] = outcome
                 if outcome.state != "busy":
-                    pace.end(of[outcome.name])
-                    progress(outcome, of[outcome.name], pace)
+                    progress(0, jobs_by_name[outcome.name], outcome)
             # Another process has these; wait for it, or take over if it died.
-            left, wait = [of[name] for name, each in found.items() if each.state == "busy"], -1.0
-        return found
+            pending, wait = (
+                [
+                    jobs_by_name[name]
+                    for name, outcome in outcomes_by_name.items()
+                    if outcome.state == "busy"
+                ],
+                -1.0,
+            )
+        return outcomes_by_name
 
     def _planned(self, study: Study, results: Runs) -> list[ResolvedTrial]:
         """The study's trials under the plan, given these results, with their runs resolved."""
@@ -180,14 +146,14 @@ class Campaign:
 
 
 def _failure_group_key(run: Run) -> str:
-    """The task that a run is made of, with its options, and its recipes on it."""
+    """Return the task that a run is made of, with its options, and its recipes on it."""
     content = run.spec.to_json()
     names = ("task", "options", "recipe", "rest", "probes", "regime")
     return json.dumps([content.get(name) for name in names], sort_keys=True)
 
 
 def planned_trials(study: Study, plan: Plan, results: Runs) -> list[Trial]:
-    """The trials that a study asks for under a plan, given these results.
+    """Return the trials that a study asks for under a plan, given these results.
 
     Raises:
         ValueError: the study has no such setting.
@@ -195,15 +161,15 @@ def planned_trials(study: Study, plan: Plan, results: Runs) -> list[Trial]:
     """
     try:
         trials = study.trials(plan, results)
-        first = study.trials(plan, Runs()) if results.items else trials
+        first_round = study.trials(plan, Runs()) if results.items else trials
     except ValueError:
         raise
     except (Exception, SystemExit) as error:  # a user's study may raise anything
-        said = (
+        message = (
             f"study {name_of(study)!r} does not say what to run: {describe_with_user_line(error)}"
         )
-        raise StudyError(said) from error
-    return apply_plan(plan, trials, first)
+        raise StudyError(message) from error
+    return apply_plan(plan, trials, first_round)
 
 
 def _work(job: Job) -> float:
@@ -223,14 +189,14 @@ def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
         if row.index is None and "seconds" in row.about:
             pace = row.spec.epochs, row.about["seconds"] / row.spec.epochs
             measured.setdefault(_kind(row.spec), []).append(pace)
-    found = {}
+    seconds_by_job = {}
     for job in jobs_of(runs):
-        epochs, known = job.first.spec.epochs, measured.get(_kind(job.first.spec), ())
-        paces = [seconds for taken, seconds in known if 2 * taken >= epochs]
+        epochs, history = job.first.spec.epochs, measured.get(_kind(job.first.spec), ())
+        paces = [seconds for past_epochs, seconds in history if 2 * past_epochs >= epochs]
         share = 1.0 if isinstance(job.first.task, Task) else PURE_SHARE
         guessed = _work(job) * SECONDS_PER_STEP * share
-        found[job.name] = epochs * statistics.median(paces) if paces else guessed
-    return found
+        seconds_by_job[job.name] = epochs * statistics.median(paces) if paces else guessed
+    return seconds_by_job
 
 
 def _kind(spec: Spec) -> str:

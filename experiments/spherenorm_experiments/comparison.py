@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from spherenorm.support import did_you_mean, look_up, unknown_name
+from spherenorm.support import did_you_mean, look_up, split_at_commas, unknown_name
 from spherenorm_experiments.comparison_report import (
     ArmResult,
     arm_result_of,
@@ -34,8 +34,19 @@ from spherenorm_experiments.comparison_report import (
     tables_of,
     unit_and_margin,
 )
-from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, grown
+from spherenorm_experiments.design import (
+    Arm,
+    Axis,
+    Condition,
+    Point,
+    Search,
+    Setup,
+    Target,
+    extend_grid,
+    runs_to_target,
+)
 from spherenorm_experiments.lookup import (
+    find_task,
     find_task_class,
     import_file,
     load_recipe,
@@ -53,6 +64,7 @@ from spherenorm_experiments.task import Better, PureTask, Task
 from spherenorm_experiments.verdict import (
     LEAST_SEEDS,
     MAX_DETECTABLE_RATIO,
+    NOT_REACHED,
     Claim,
     Decision,
     detectable,
@@ -91,6 +103,7 @@ class Comparison(Study):
         measures: further numbers of the chosen runs in the tables, by heading: a column or a
             function of a run, and a format.
         departures: settings that differ from the paper's: the setting, the paper's, ours, and why.
+        target: a value of a metric: the steps to it are compared beside the scores.
         first_seed: studies that share a task have different seeds.
         seeds: their number in each tier, where it is not the usual one.
 
@@ -111,6 +124,7 @@ class Comparison(Study):
         scored: bool = True,
         measures: Mapping[str, tuple[Key, str]] | None = None,
         departures: Sequence[tuple[str, str, str, str]] = (),
+        target: Target | None = None,
         first_seed: int = 0,
         seeds: Mapping[str, int] | None = None,
     ) -> None:
@@ -120,17 +134,17 @@ class Comparison(Study):
         self.first_seed, self._tune = first_seed, tune
         self.seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12, **(seeds or {})}
         self.uses_paper_data = any(condition.real for condition in self.conditions)
-        self.rows = list(claims)
+        self.extra_claims = list(claims)
         """Claims beside those about the scores."""
-        self.scored, self.measures = scored, dict(measures or {})
+        self.scored, self.measures, self.target = scored, dict(measures or {}), target
         _require(self)
         self.departures = (*departures, *_excluded_conditions(self))
 
     def claim(self, name: str, relation: str, **more: Any) -> Callable[[Any], Any]:
-        """A decorator: the function of the runs is the number of a claim; see `Claim`."""
+        """Return a decorator: the function of the runs is the number of a claim; see `Claim`."""
 
         def keep(of: Any) -> Any:
-            self.rows.append(Claim(name, relation, of, **more))
+            self.extra_claims.append(Claim(name, relation, of, **more))
             return of
 
         return keep
@@ -142,79 +156,97 @@ class Comparison(Study):
     @property
     def comparisons(self) -> list[tuple[Condition, tuple[Arm, Arm]]]:
         """Every arm after one that it is compared with, on every condition that has both."""
-        known = {each.name: each for each in self.arms}
-        pairs = [(known[name], each) for each in self.arms for name in self.against(each)]
-        every = itertools.product(self.conditions, pairs)
-        return [(condition, pair) for condition, pair in every if all(map(condition.has, pair))]
+        arms_by_name = {arm.name: arm for arm in self.arms}
+        pairs = [(arms_by_name[name], arm) for arm in self.arms for name in self.baselines_of(arm)]
+        combinations = itertools.product(self.conditions, pairs)
+        return [
+            (condition, pair) for condition, pair in combinations if all(map(condition.has, pair))
+        ]
 
-    def against(self, arm: Arm) -> Sequence[str]:
-        """The names of the arms that one is compared with."""
+    def baselines_of(self, arm: Arm) -> Sequence[str]:
+        """Return the names of the arms that one is compared with."""
         if arm.against is not None:
             return arm.against
         return () if arm.name == self.baseline.name else (self.baseline.name,)
 
     def search(self, arm: Arm) -> Search:
-        """The search of an arm."""
+        """Return the search of an arm."""
         tune = self._tune if arm.tune is None else arm.tune
         return tune if isinstance(tune, Search) else Search(tune)
 
     def with_arms(self, name: str, *arms: Arm) -> Comparison:
-        """The same with more optimizers, as a study of its own; what the others have run counts.
+        """Return a study with more optimizers; the runs of the others count in it, too.
 
         MINE = T6.with_arms("t6-mine", Arm("mine", {"lr": [1e-3, 1e-2]}, recipe="mymodule:mine"))
         """
-        made, names = copy.copy(self), [arm.name for arm in arms]
-        made.name, made.lookup_name, made.arms = name, "", [*self.arms, *arms]
-        made.rows = list(self.rows)
-        made.conditions = tuple(
-            replace(each, arms=[*each.arms, *names] if each.arms else ())
-            for each in self.conditions
+        study, names = copy.copy(self), [arm.name for arm in arms]
+        study.name, study.lookup_name, study.arms = name, "", [*self.arms, *arms]
+        study.extra_claims = list(self.extra_claims)
+        study.conditions = tuple(
+            replace(condition, arms=[*condition.arms, *names] if condition.arms else ())
+            for condition in self.conditions
         )
-        _require(made)
-        return made
+        _require(study)
+        return study
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        """Every point of every arm's grid with every seed; with real data the paper's point.
+        """Return every point of every arm's grid with every seed; with real data the paper's point.
 
         The smoke tier has one condition alone, the first; that of evidence those whose runs can be
         expected to decide, or the first with few seeds, whose norms and steps they do decide.
         """
-        on = [each for each in self.conditions if each.runs_in(plan.budget_tier, real=plan.real)]
+        conditions = [
+            condition
+            for condition in self.conditions
+            if condition.runs_in(plan.budget_tier, real=plan.real)
+        ]
         if plan.tier == "smoke":
-            on = on[:1]
+            conditions = conditions[:1]
         elif plan.tier == "evidence" and not plan.real:
-            on = [each for each in on if _can_decide(self, each)] or on[:1]
+            conditions = [
+                condition for condition in conditions if _can_decide(self, condition)
+            ] or conditions[:1]
         return [
             trial
-            for condition in on
+            for condition in conditions
             for arm, points in _points(self, plan, condition, runs)
             for point in points
             for trial in _trials(self, plan, condition, arm, point)
         ]
 
+    def exclusions(self, plan: Plan) -> Mapping[str, str]:
+        """Return the conditions whose scores the evidence tier cannot decide, with the reasons."""
+        if plan.tier != "evidence" or plan.real:
+            return {}
+        return {place: f"{where}: {why}" for place, _, where, why in _excluded_conditions(self)}
+
     @property
     def claims(self) -> Sequence[Claim]:
-        """The scores of each condition and pair, then the others."""
-        on = self.comparisons if self.scored else []
-        return [*(score_claim(condition, *pair) for condition, pair in on), *self.rows]
+        """The scores of each condition and pair, then the steps to a target, then the others."""
+        pairs = self.comparisons if self.scored else []
+        scores = [score_claim(condition, *pair) for condition, pair in pairs]
+        if self.target is None:
+            return [*scores, *self.extra_claims]
+        speeds = [speed_claim(condition, *pair, self.target) for condition, pair in pairs]
+        return [*scores, *speeds, *self.extra_claims]
 
-    def entries(self, runs: Runs) -> list[ArmResult]:
-        """The arms with a run, by condition."""
+    def arm_results(self, runs: Runs) -> list[ArmResult]:
+        """Return the arms with a run, by condition."""
 
-        def made() -> list[ArmResult]:
-            every = (
-                arm_result_of(runs, condition, arm, self.search(arm), self.against(arm))
+        def make_results() -> list[ArmResult]:
+            results = (
+                arm_result_of(runs, condition, arm, self.search(arm), self.baselines_of(arm))
                 for condition, arm in itertools.product(self.conditions, self.arms)
             )
-            return [entry for entry in every if entry is not None]
+            return [entry for entry in results if entry is not None]
 
-        return runs.cached(("entries", self), made)
+        return runs.cached(("entries", self), make_results)
 
     def tables(self, runs: Runs) -> list[Table]:
-        return tables_of(self.entries(runs), self.conditions, self.measures)
+        return tables_of(self.arm_results(runs), self.conditions, self.measures, self.target)
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        return pictures_of(self.entries(runs))
+        return pictures_of(self.arm_results(runs))
 
     def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """Each claim by itself.
@@ -226,45 +258,64 @@ class Comparison(Study):
 
 
 def score_claim(
-    condition: Condition, baseline: Arm, ours: Arm, *, better: Better = "higher", **more: Any
+    condition: Condition, baseline: Arm, arm: Arm, *, better: Better = "higher", **more: Any
 ) -> Claim:
-    """The claim that the second of a pair scores better."""
-    parts = (condition.label, "score", ours.name, baseline.name)
+    """Return the claim that the second of a pair scores better."""
+    parts = (condition.label, "score", arm.name, baseline.name)
 
     def difference(runs: Runs) -> pd.Series:
-        first, second = (runs.selected(condition.label, arm.name) for arm in (ours, baseline))
-        return first.test - second.test
+        arm_runs, baseline_runs = (
+            runs.selected(condition.label, arm.name) for arm in (arm, baseline)
+        )
+        return arm_runs.test - baseline_runs.test
 
     word, relation, direction = "higher", "> 0", ""
     if better == "lower":
         word, relation, direction = "lower", "< 0", "; lower is better"
-    given = {"cites": condition.cites, "primary": True, "spread": condition.spread}
+    defaults = {"cites": condition.cites, "primary": True, "spread": condition.spread}
     return Claim(
         ".".join(filter(None, map(slug, parts))), relation, difference,
-        f"{ours.name} scores {word} than {baseline.name} ({condition.place}{direction})",
-        is_performance=True, paper=condition.gap(ours.name, baseline.name) or "",
-        **{**given, **more},
+        f"{arm.name} scores {word} than {baseline.name} ({condition.place}{direction})",
+        is_performance=True, paper=condition.paper_difference(arm.name, baseline.name) or "",
+        **{**defaults, **more},
+    )  # fmt: skip
+
+
+def speed_claim(condition: Condition, baseline: Arm, arm: Arm, target: Target) -> Claim:
+    """Make the claim that the second of a pair reaches a target in fewer steps."""
+    parts = (condition.label, "steps", arm.name, baseline.name)
+
+    def ratio(runs: Runs) -> pd.Series:
+        grids = (runs.complete_grid(condition.label, name) for name in (arm.name, baseline.name))
+        arm_runs, baseline_runs = (runs_to_target(grid, target) for grid in grids)
+        return arm_runs.steps / baseline_runs.steps  # nan where neither has reached it
+
+    return Claim(
+        ".".join(filter(None, map(slug, parts))), "< 1", ratio,
+        f"{arm.name} reaches {target} in fewer steps than {baseline.name} ({condition.place})",
+        ratio=True, primary=True, is_performance=True, lost_word=NOT_REACHED,
     )  # fmt: skip
 
 
 def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
     claims, scored = list(study.claims), study.comparisons if study.scored else []
-    entries = {entry.place: entry for entry in study.entries(runs)}
-    pairs = [[Place(on.label, arm.name) for arm in pair[::-1]] for on, pair in scored]
+    entries = {entry.place: entry for entry in study.arm_results(runs)}
+    pairs = [[Place(condition.label, arm.name) for arm in pair[::-1]] for condition, pair in scored]
     for i, (condition, _) in enumerate(scored):
-        own = [entries[place] for place in pairs[i] if place in entries]
-        unit, margin = unit_and_margin(condition, own)
-        note = "; ".join(note for entry in own for note in entry.notes)
+        pair_results = [entries[place] for place in pairs[i] if place in entries]
+        unit, margin = unit_and_margin(condition, pair_results)
+        note = "; ".join(note for entry in pair_results for note in entry.notes)
         claim = claims[i]
-        if own and own[0].better == "lower":
+        if pair_results and pair_results[0].better == "lower":
             lower = score_claim(condition, *scored[i][1], better="lower")
             claim = replace(claim, relation=lower.relation, text=lower.text)
         claims[i] = replace(claim, unit=unit, equivalence_margin=margin, note=note)
     decisions = []
+    compared_places = pairs * (1 if study.target is None else 2)
     for i, claim in enumerate(claims):
-        compared = pairs[i] if i < len(pairs) else None
+        compared = compared_places[i] if i < len(compared_places) else None
         decision = evaluate_claim(claim, runs, compared)
-        if compared is not None and any(map(runs.lacking.get, compared)):
+        if compared is not None and any(map(runs.missing_counts.get, compared)):
             decision = without_verdict(decision, INTERIM)
         decisions.append(decision)
     return decisions
@@ -273,45 +324,45 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
 def _points(
     study: Comparison, plan: Plan, condition: Condition, runs: Runs
 ) -> list[tuple[Arm, list[Point]]]:
-    """The points of each arm, as far as they are known.
+    """Return the points of each arm, as far as they are known.
 
     `--set lr` is one value for all points.
     """
     arms = [arm for arm in study.arms if condition.has(arm)]
     if plan.real:
-        return [(each, [each.paper]) for each in arms]
+        return [(point, [point.paper]) for point in arms]
     smoke, axes = plan.tier == "smoke", dict[Axis, tuple[float, ...]]()
     if not smoke:
-        own = {arm.name: study.search(arm) for arm in arms}
-        every = {name: runs.all_runs(condition.label, name) for name in own}
-        axes = grown(own, every, _seeds(study, plan, condition))
-    found: list[tuple[Arm, list[Point]]] = []
+        searches = {arm.name: study.search(arm) for arm in arms}
+        frames = {name: runs.all_runs(condition.label, name) for name in searches}
+        axes = extend_grid(searches, frames, _seeds(study, plan, condition))
+    points_by_arm: list[tuple[Arm, list[Point]]] = []
     for arm in arms:
         search = study.search(arm).on(axes)
-        given = {name: x for name, x in plan.overrides.items() if name in search.names}
+        overridden = {name: x for name, x in plan.overrides.items() if name in search.names}
         points: list[Point] = []
-        for each in search.points:
-            point = {**arm.fixed, **each, **given}
-            points += [] if point in points else [point]
+        for point in search.points:
+            values = {**arm.fixed, **point, **overridden}
+            points += [] if values in points else [values]
         short = smoke and search.trials is None
-        found.append((arm, points[:SMOKE_POINTS] if short else points))
-    return found
+        points_by_arm.append((arm, points[:SMOKE_POINTS] if short else points))
+    return points_by_arm
 
 
 def _trials(
     study: Comparison, plan: Plan, condition: Condition, arm: Arm, point: Mapping[str, Any]
 ) -> list[Trial]:
-    """One trial for each seed."""
+    """Make one trial for each seed."""
     setup = condition.on(plan.budget_tier, real=plan.real)
     task = setup.task or condition.task
     hyper_parameters = {**point, **setup.hyper_parameters}
-    given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
-    every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
-    fields: dict[str, Any] = {"probes": PROBES, "probe_every": every}
+    values = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
+    probe_every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
+    fields: dict[str, Any] = {"probes": PROBES, "probe_every": probe_every}
     if issubclass(find_task_class(task), PureTask):  # which measures itself
         fields = {"probes": ()}
     else:
-        fields["regime"] = Regime(**{**setup.regime, **arm.regime(given)})
+        fields["regime"] = Regime(**{**setup.regime, **arm.regime(values)})
     fields |= {**setup.fields, **arm.fields, **(arm.paper_fields if plan.real else {})}
     if arm.length != 1:
         epochs = fields.get("epochs", study.budget(plan, task).epochs)
@@ -330,7 +381,7 @@ def _seeds(study: Comparison, plan: Plan, condition: Condition) -> Sequence[int]
 
 
 def _can_decide(study: Comparison, condition: Condition) -> bool:
-    """True if the evidence tier can be expected to find a multiple of the paper's effect.
+    """Return True if the evidence tier can be expected to find a multiple of the paper's effect.
 
     The largest effect counts, of all metrics and arms: claims compare more than the pairs in their
     first metric. A condition whose spread or effect is not known may decide.
@@ -344,44 +395,50 @@ def _can_decide(study: Comparison, condition: Condition) -> bool:
 def _excluded_conditions(study: Comparison) -> Iterator[tuple[str, str, str, str]]:
     """The departures of conditions that the small tier leaves out, or the evidence tier alone."""
     count = study.seeds["evidence"]
-    known = [each for each in study.conditions if each.runs_in("small", real=False)]
-    decisive = [each for each in known if _can_decide(study, each)] or known[:1]
+    candidates = [
+        condition for condition in study.conditions if condition.runs_in("small", real=False)
+    ]
+    decisive = [
+        condition for condition in candidates if _can_decide(study, condition)
+    ] or candidates[:1]
     for condition in study.conditions:
         if condition in decisive:
             continue
-        gaps = (condition.gap(ours.name, base.name) for on, (base, ours) in study.comparisons
-                if on is condition)  # fmt: skip
-        effects = " and ".join(str(each) for each in gaps if each is not None)
-        found = detectable(condition.spread, count)
-        why = f"{count} seeds would find {found:.2g}; the paper's effect is {effects}"
-        tiers = "tier evidence" if condition in known else "tiers small and evidence"
+        pairs = [pair for compared, pair in study.comparisons if compared is condition]
+        cells = [condition.paper_difference(arm.name, base.name) for base, arm in pairs]
+        effects = " and ".join(str(cell) for cell in cells if cell is not None)
+        least_effect = detectable(condition.spread, count)
+        why = f"{count} seeds would find {least_effect:.2g}; the paper's effect is {effects}"
+        tiers = "tier evidence" if condition in candidates else "tiers small and evidence"
         yield condition.place, "in the table", f"not in the {tiers}", why
 
 
 def _require(study: Comparison) -> None:
     """Refuse names that say two things or none, before anything runs."""
     labels, names = [c.label for c in study.conditions], [c.name for c in study.arms]
-    for part, given in (("conditions", labels), ("arms", names)):
-        if twice := [name for name in given if given.count(name) > 1]:
-            raise ValueError(f"{part} of {study.name!r} has {twice[0]!r} twice")
-    asked = [name for arm in study.arms for name in study.against(arm)]
-    for name in (*asked, *(name for condition in study.conditions for name in condition.arms)):
+    for part, names_given in (("conditions", labels), ("arms", names)):
+        if repeated := [name for name in names_given if names_given.count(name) > 1]:
+            raise ValueError(f"{part} of {study.name!r} has {repeated[0]!r} twice")
+    referenced = [name for arm in study.arms for name in study.baselines_of(arm)]
+    for name in (*referenced, *(name for condition in study.conditions for name in condition.arms)):
         if name not in names:
             raise unknown_name("arm", name, names)
     for condition, arm in itertools.product(study.conditions, study.arms):
-        own = condition.setup if isinstance(condition.setup, Setup) else Setup()
+        setup = condition.setup if isinstance(condition.setup, Setup) else Setup()
         for name in study.search(arm).names:
-            if name in own.hyper_parameters:  # no search over one value would be complete
+            if name in setup.hyper_parameters:  # no search over one value would be complete
                 lack = f"{condition.label!r} has a value of {name}"
                 raise ValueError(f"{lack}, which {arm.name} searches")
 
 
 def require_known(recipe: str, names: Iterable[str]) -> None:
     """Refuse a hyper-parameter that a recipe lacks."""
-    known = load_recipe(recipe).defaults
+    hyper_parameters = load_recipe(recipe).defaults
     for name in names:
-        if name not in known:
-            right = did_you_mean(name, sorted(known)) if known else "it has none"
+        if name not in hyper_parameters:
+            right = (
+                did_you_mean(name, sorted(hyper_parameters)) if hyper_parameters else "it has none"
+            )
             raise ValueError(f"recipe {recipe!r} has no hyper-parameter {name!r}; {right}")
 
 
@@ -399,24 +456,27 @@ MOST_SEEDS = 10_000
 
 Range = tuple[float, float]
 
+Size = tuple[str, tuple[float, ...]]
+"""An option of a task, and its values."""
 
-def _names(given: Any) -> Any:
-    """The names of "a, b,module:c"."""
-    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+
+def _names(text: Any) -> Any:
+    """Return the names of "a, b,module:c"."""
+    names = split_at_commas(text) if isinstance(text, str) else text
     if "" in names:
         raise ValueError("a name is empty")
     return names
 
 
-def _ranges(given: Any) -> Any:
-    """The ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
+def _ranges(entries: Any) -> Any:
+    """Return the ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
 
     A name may have an optimizer before it, "sgd:lr" or "module:recipe:lr".
     """
-    if not isinstance(given, list | tuple):
-        return given
+    if not isinstance(entries, list | tuple):
+        return entries
     ranges: dict[str, Range] = {}
-    for entry in (part.strip() for text in given for part in text.split(",")):
+    for entry in (part.strip() for text in entries for part in text.split(",")):
         name, _, bounds = entry.partition("=")
         try:
             low, high = (float(end) for end in bounds.split(":"))
@@ -431,13 +491,41 @@ def _ranges(given: Any) -> Any:
     return ranges
 
 
-def own(given: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
-    """The entries of an optimizer: those without an owner, or its own in their place.
+def _target(text: Any) -> Any:
+    """Return the target of "loss=2.1"."""
+    if not isinstance(text, str):
+        return text
+    metric, _, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not (metric and math.isfinite(value)):
+        raise ValueError(f"--target {text!r}: give metric=value, such as loss=2.1")
+    return metric, value
 
-    >>> own({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
-    {'lr': (1.0, 2.0)}
+
+def _sizes(text: Any) -> Any:
+    """Return the option and the values of "width=16,32"."""
+    if not isinstance(text, str):
+        return text
+    name, _, values = text.partition("=")
+    try:
+        sizes = tuple(json.loads(value) for value in values.split(","))
+    except ValueError:
+        sizes = ()
+    if not name or len(set(sizes)) < 2:
+        raise ValueError(f"--sizes {text!r}: give option=size,size, such as width=16,32")
+    return name, sizes
+
+
+def options_for_optimizer(values: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
+    """Return the entries of an optimizer: those without an owner, or its own in their place.
+
+    >>> options_for_optimizer({"lr": 0.1, "sgd:lr": 1.0, "adam:eps": 0.2}, "sgd")
+    {'lr': 1.0}
     """
-    split = [(name.rpartition(":"), value) for name, value in given.items()]
+    split = [(name.rpartition(":"), value) for name, value in values.items()]
     common = {name: value for (owner, _, name), value in split if not owner}
     return common | {name: value for (owner, _, name), value in split if owner == optimizer}
 
@@ -461,6 +549,8 @@ class CompareRequest(BaseModel):
         margin: two mean scores that differ by less are equivalent; None for no such verdict, or
             one percentage point if the score is in percent.
         fixed: values of one optimizer's own hyper-parameters, by `optimizer:name`.
+        target: a metric and its value, see `Target`; the steps to it are compared, too.
+        sizes: an option of the task, and the values of it at which all are compared.
 
     Raises:
         ValidationError: an argument that is wrong by itself; it is a ValueError too.
@@ -475,6 +565,8 @@ class CompareRequest(BaseModel):
     baseline: str = ""
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     fixed: dict[str, Any] = {}
+    target: Annotated[tuple[str, float] | None, BeforeValidator(_target)] = None
+    sizes: Annotated[Size | None, BeforeValidator(_sizes)] = None
 
     @model_validator(mode="after")
     def _fits(self) -> CompareRequest:
@@ -484,7 +576,7 @@ class CompareRequest(BaseModel):
         for name in self.optimizers:
             if self.optimizers.count(name) > 1:
                 raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
-            if not own(self.search, name):
+            if not options_for_optimizer(self.search, name):
                 right = f"such as {name}:lr=1e-4:1e-1"
                 raise ValueError(f"--search: no range for {name!r}; give one, {right}")
         for name in (*self.search, *self.fixed):
@@ -492,8 +584,10 @@ class CompareRequest(BaseModel):
             if owner and owner not in self.optimizers:
                 raise ValueError(f"{name!r}: {owner!r} is none of --optimizers {listed!r}")
         for name in self.optimizers:
-            if both := own(self.fixed, name).keys() & own(self.search, name):
-                raise ValueError(f"--set {name}:{min(both)}: --search tunes it")
+            if clashing := options_for_optimizer(self.fixed, name).keys() & options_for_optimizer(
+                self.search, name
+            ):
+                raise ValueError(f"--set {name}:{min(clashing)}: --search tunes it")
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
         return self
@@ -503,7 +597,7 @@ class CompareRequest(BaseModel):
 
     @classmethod
     def from_text(cls, text: str) -> CompareRequest:
-        """The inverse of `str`."""
+        """Return the inverse of `str`."""
         return cls.model_validate_json(text.partition(" ")[2])
 
     def require(self) -> None:
@@ -515,38 +609,60 @@ class CompareRequest(BaseModel):
         """
         task = find_task_class(self.task)
         if not issubclass(task, Task):
-            need = "give a task that trains on batches (a subclass of Task)"
-            raise ValueError(f"--task {self.task!r} has no score to compare: {need}")
+            remedy = "give a task that trains on batches (a subclass of Task)"
+            raise ValueError(f"--task {self.task!r} has no score to compare: {remedy}")
         if task.evaluate is Task.evaluate:
             raise ValueError(f"--task {self.task!r} has no metric: it does not define `evaluate`")
+        if self.sizes is not None:
+            option, values = self.sizes
+            for value in values:
+                find_task(self.task, {option: value})
         for name in self.optimizers:
-            require_known(name, [*own(self.search, name), *own(self.fixed, name)])
+            require_known(
+                name,
+                [
+                    *options_for_optimizer(self.search, name),
+                    *options_for_optimizer(self.fixed, name),
+                ],
+            )
 
 
-def build_comparison(asked: CompareRequest) -> Comparison:
-    """The study that a comparison's arguments ask for."""
-    short = [recipe.rpartition(":")[2] for recipe in asked.optimizers]
+def build_comparison(request: CompareRequest) -> Comparison:
+    """Return the study that a comparison's arguments ask for."""
+    short = [recipe.rpartition(":")[2] for recipe in request.optimizers]
     arms = {
         recipe: Arm(
             name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
-            Search(own(asked.search, recipe), asked.trials),
-            own(asked.fixed, recipe),
+            Search(options_for_optimizer(request.search, recipe), request.trials),
+            options_for_optimizer(request.fixed, recipe),
             recipe=recipe,
         )
-        for recipe, name in zip(asked.optimizers, short, strict=True)
+        for recipe, name in zip(request.optimizers, short, strict=True)
     }
-    baseline = arms.pop(asked.baseline or asked.optimizers[0])
-    every = [baseline, *arms.values()]
+    baseline = arms.pop(request.baseline or request.optimizers[0])
+    ordered = [baseline, *arms.values()]
     study = Comparison(
-        re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{asked.task}"),
-        f"{asked.task}: {', '.join(arm.name for arm in every)}, tuned alike\n\n{ABOUT}",
-        arms=every,
-        tune=Search(own(asked.search, baseline.recipe), asked.trials),
-        conditions=[Condition("", asked.task, Setup(fields=MEASURED), margin=asked.margin)],
+        re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{request.task}"),
+        f"{request.task}: {', '.join(arm.name for arm in ordered)}, tuned alike\n\n{ABOUT}",
+        arms=ordered,
+        tune=Search(options_for_optimizer(request.search, baseline.recipe), request.trials),
+        conditions=_conditions_of_sizes(request),
+        target=None if request.target is None else Target(*request.target),
         seeds=Study.seeds,
     )
-    study.lookup_name = str(asked)
+    study.lookup_name = str(request)
     return study
+
+
+def _conditions_of_sizes(request: CompareRequest) -> list[Condition]:
+    """Return a condition for each size of the task; one without a name if no size is given."""
+    name, values = request.sizes or ("", (None,))
+    conditions = []
+    for value in values:
+        label = f"{name} {value:g}" if name and value is not None else ""
+        setup = Setup({name: value} if name else {}, fields=MEASURED)
+        conditions.append(Condition(label, request.task, setup, margin=request.margin))
+    return conditions
 
 
 def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:
@@ -568,15 +684,15 @@ def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds of "3", "0:10" or "1,4,7".
+    """Return the seeds of "3", "0:10" or "1,4,7".
 
     Raises:
         ValueError: a text that is none of these, no seed, too many or too large ones.
     """
     try:
-        first, colon, last = text.rpartition(":")
+        start, colon, last = text.rpartition(":")
         listed = [int(seed) for seed in text.split(",")] if "," in text else None
-        seeds = listed or range(int(first) if colon else 0, int(last))
+        seeds = listed or range(int(start) if colon else 0, int(last))
         if 0 < len(seeds) <= MOST_SEEDS and min(seeds) >= 0 and max(seeds) < 2**63:
             return tuple(dict.fromkeys(seeds))
     except (ValueError, OverflowError):
@@ -607,18 +723,18 @@ def find_study(name: str) -> Study:
     if path.endswith(".py"):
         with users_code("study", name):
             module = import_file(Path(path))
-            found = _study_in(module, attribute)
+            study_or_class = _study_in(module, attribute)
         lookup_name = ":".join(filter(None, [_short_path(Path(path)), attribute]))
     elif ":" in name:
         with users_code("study", name):
-            found = look_up("study", name, "study", _is_study)
+            study_or_class = look_up("study", name, "study", _is_study)
     else:
-        known = registered("STUDIES")
-        if name.lower() not in known:
-            raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
-        found = load_registered("STUDIES", name.lower())
+        addresses = registered("STUDIES")
+        if name.lower() not in addresses:
+            raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), addresses)}")
+        study_or_class = load_registered("STUDIES", name.lower())
     with users_code("study", name):
-        study: Study = found() if isinstance(found, type) else found
+        study: Study = study_or_class() if isinstance(study_or_class, type) else study_or_class
     study.lookup_name = lookup_name if ":" in name or path.endswith(".py") else study.name
     return study
 

@@ -1,4 +1,4 @@
-"""What a comparison shows: `ArmResult`, an arm on a condition that has run; tables and pictures."""
+"""Tables and pictures of a comparison; `ArmResult`, an arm on a condition that has run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.design import Arm, Condition, Search
+from spherenorm_experiments.design import Arm, Condition, Search, Target, runs_to_target
 from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.pictures import (
     Line,
@@ -36,11 +36,18 @@ from spherenorm_experiments.tables import (
     Heading,
     Row,
     Table,
-    column,
-    paper,
+    format_cells,
+    paper_columns,
 )
 from spherenorm_experiments.task import Better
-from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, interval, mean, paired_difference
+from spherenorm_experiments.verdict import (
+    EQUIVALENCE_MARGIN,
+    NOT_REACHED,
+    estimate,
+    interval,
+    mean,
+    paired_difference,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,25 +56,25 @@ class ArmResult:
 
     Attributes:
         against: the names of the arms that it is compared with.
-        ended: all of its runs, by point.
-        every: those at as many points as have ended on the same seeds.
-        chosen: the runs that its seeds choose, by seed.
-        base: those of the first arm that it is compared with; None if there is none.
-        tried: the mean validation score of each point, by the hyper-parameters that are tuned, and
-            its mean `goodness` (see `spherenorm_experiments.runs.COLUMNS`).
-        lacking: how many of its runs have not ended.
+        all_runs: all of its runs, by point.
+        complete_runs: those at as many points as have ended on the same seeds.
+        selected_runs: the runs that its seeds choose, by seed.
+        baseline_runs: those of the first arm that it is compared with; None if there is none.
+        grid_scores: the mean validation score of each point, by the hyper-parameters that are
+            tuned, and its mean `goodness` (see `spherenorm_experiments.runs.COLUMNS`).
+        n_missing: how many of its runs have not ended.
     """
 
     condition: Condition
     arm: Arm
     search: Search
     against: Sequence[str]
-    ended: pd.DataFrame
-    every: pd.DataFrame
-    chosen: pd.DataFrame
-    base: pd.DataFrame | None
-    tried: pd.DataFrame
-    lacking: int
+    all_runs: pd.DataFrame
+    complete_runs: pd.DataFrame
+    selected_runs: pd.DataFrame
+    baseline_runs: pd.DataFrame | None
+    grid_scores: pd.DataFrame
+    n_missing: int
 
     @property
     def place(self) -> Place:
@@ -76,24 +83,37 @@ class ArmResult:
     @property
     def runs(self) -> list[Result]:
         """The chosen ones."""
-        return list(self.chosen.run)
+        return list(self.selected_runs.run)
 
     @property
     def better(self) -> Better:
         """The direction in which its score is better."""
-        better: Better = self.ended.better.iloc[0]
+        better: Better = self.all_runs.better.iloc[0]
         return better
 
     @functools.cached_property
     def best(self) -> Mapping[str, Any]:
         """The hyper-parameters of the runs at the point with the best mean validation score."""
-        point = self.tried.point[self.tried.goodness.idxmax()]
-        item: Result = self.every[self.every.point == point].run.iloc[0]
+        point = self.grid_scores.point[self.grid_scores.goodness.idxmax()]
+        item: Result = self.complete_runs[self.complete_runs.point == point].run.iloc[0]
         return item.spec.hyper_parameters
 
     @property
-    def every_value(self) -> Mapping[str, Any]:
-        """The same with the defaults of the recipe; if that is not here, only what was given."""
+    def runs_at_best(self) -> list[Result]:
+        """The runs of all seeds at the point with the best mean validation score."""
+        point = self.grid_scores.point[self.grid_scores.goodness.idxmax()]
+        return list(self.complete_runs[self.complete_runs.point == point].run)
+
+    @property
+    def name_at_best(self) -> str:
+        """The arm with the tuned values of its best point: "sgd (lr 0.1)"."""
+        tuned = [name for name in self.search.names if hyper(name) in self.grid_scores]
+        values = ", ".join(f"{name} {self.best[name]:.3g}" for name in tuned)
+        return f"{self.arm.name} ({values})" if values else self.arm.name
+
+    @property
+    def all_hyper_parameters(self) -> Mapping[str, Any]:
+        """All hyper-parameters at the best point; no defaults if the recipe is not here."""
         defaults: Mapping[str, Any] = {}
         with suppress(Exception):  # a user's module may be gone, or raise anything
             defaults = load_recipe(self.arm.recipe).defaults
@@ -102,9 +122,11 @@ class ArmResult:
     @functools.cached_property
     def edges(self) -> list[str]:
         """The hyper-parameters with no trial beyond their best value on one side."""
-        if not np.isfinite(self.tried.goodness.max()):
+        if not np.isfinite(self.grid_scores.goodness.max()):
             return []
-        values = {n: self.tried[hyper(n)] for n in self.search.names if hyper(n) in self.tried}
+        values = {
+            n: self.grid_scores[hyper(n)] for n in self.search.names if hyper(n) in self.grid_scores
+        }
         many = {name: of for name, of in values.items() if of.nunique() > 1}
         return [name for name, of in many.items() if self.best[name] in (of.min(), of.max())]
 
@@ -113,13 +135,13 @@ class ArmResult:
         """A sentence for each best value at an edge: where to go on, if the recipe takes it."""
         sentences = []
         for name in self.edges:
-            tried, best = self.tried[hyper(name)], self.best[name]
-            upward = bool(best == tried.max())
+            values, best = self.grid_scores[hyper(name)], self.best[name]
+            upward = bool(best == values.max())
             further = float(f"{best * 10 if upward else best / 10:.3g}")
-            said = f"{self.arm.name}'s best {name} ({best:.3g}) is at the edge of the range"
+            sentence = f"{self.arm.name}'s best {name} ({best:.3g}) is at the edge of the range"
             if self._takes(name, further):
-                said += f": try {'up' if upward else 'down'} to {further:g}"
-            sentences.append(said)
+                sentence += f": try {'up' if upward else 'down'} to {further:g}"
+            sentences.append(sentence)
         return sentences
 
     def _takes(self, name: str, value: float) -> bool:
@@ -131,76 +153,86 @@ class ArmResult:
         return True
 
     @property
-    def gap(self) -> Cell:
+    def difference(self) -> Cell:
         """The difference of scores to the baseline, by seed."""
-        if self.base is None:
+        if self.baseline_runs is None:
             return Cell(None, missing="")
-        return paired_difference(self.chosen.test, self.base.test)
+        return paired_difference(self.selected_runs.test, self.baseline_runs.test)
 
     @property
     def unscored(self) -> list[int]:
         """The seeds with no validation score at any point."""
-        scores = self.every.groupby("seed").goodness.max()
+        scores = self.complete_runs.groupby("seed").goodness.max()
         return [*scores.index[scores == -np.inf]]
 
     @property
-    def taken(self) -> str:
+    def selected_points(self) -> str:
         """The points that seeds take, each with the number of these."""
-        scored = self.chosen[self.chosen.goodness > -np.inf]
+        scored = self.selected_runs[self.selected_runs.goodness > -np.inf]
         names = [name for name in self.search.names if hyper(name) in scored]
         groups = [*map(hyper, names)]
         counts = scored.groupby(groups).size() if names else pd.Series(dtype=int)
         points = [dict(zip(names, np.atleast_1d(point), strict=True)) for point in counts.index]
-        said = [f"{in_words(x)} ×{count}" for x, count in zip(points, counts, strict=True)]
-        return ", ".join([*said, *([f"none ×{len(self.unscored)}"] if self.unscored else [])])
+        texts = [f"{in_words(x)} ×{count}" for x, count in zip(points, counts, strict=True)]
+        return ", ".join([*texts, *([f"none ×{len(self.unscored)}"] if self.unscored else [])])
 
     @property
     def notes(self) -> list[str]:
         """The facts about the runs that a reader of a claim needs."""
-        place, lost, count = self.place, self.unscored, len(self.ended)
-        if len(lost) == self.every.seed.nunique():
+        place, unscored, count = self.place, self.unscored, len(self.all_runs)
+        if len(unscored) == self.complete_runs.seed.nunique():
             return [f"no trial of {place} has a score"]
         facts = []
-        if self.lacking:
-            facts.append(f"{count} of {count + self.lacking} runs of {place} have ended")
-        if left := self.ended.point.nunique() - len(self.tried):
-            facts.append(f"points of {place} that lack seeds and are left out: {left}")
-        if lost:
-            seeds = ", ".join(map(str, lost))
+        if self.n_missing:
+            facts.append(f"{count} of {count + self.n_missing} runs of {place} have ended")
+        if n_left_out := self.all_runs.point.nunique() - len(self.grid_scores):
+            facts.append(f"points of {place} that lack seeds and are left out: {n_left_out}")
+        if unscored:
+            seeds = ", ".join(map(str, unscored))
             facts.append(f"{place} has no validation score at any point on seed {seeds}")
         facts += [f"the best {name} of {place} is at an edge of its trials" for name in self.edges]
         return facts
 
-    def quoted(self, names: Sequence[str]) -> list[Cell | None]:
-        """The paper's numbers of it, by heading."""
+    def paper_cells(self, names: Sequence[str]) -> list[Cell | None]:
+        """Return the paper's numbers of it, by heading."""
         return [self.condition.paper.get(name, {}).get(self.arm.name) for name in names]
 
 
 def arm_result_of(
     runs: Runs, condition: Condition, arm: Arm, search: Search, against: Sequence[str]
 ) -> ArmResult | None:
-    """An arm on a condition; None without a run."""
+    """Return an arm on a condition; None without a run."""
     place = Place(condition.label, arm.name)
-    every, chosen = runs.complete_grid(*place), runs.selected(*place)
-    if every.empty:
+    complete_runs, selected_runs = runs.complete_grid(*place), runs.selected(*place)
+    if complete_runs.empty:
         return None
-    if every.validation.isna().all():  # a task without a score
-        chosen = every.drop_duplicates("seed").set_index("seed")
-    points = every.groupby("point")
-    tried = points[["validation", "goodness"]].mean()
-    tried = tried.rename(columns={"validation": "score"}).reset_index()
-    for name in (n for n in map(hyper, search.names) if n in every and every[n].notna().any()):
-        tried[name] = points[name].first().to_numpy()
-    base = runs.selected(condition.label, against[0]) if against else None
+    if complete_runs.validation.isna().all():  # a task without a score
+        selected_runs = complete_runs.drop_duplicates("seed").set_index("seed")
+    points = complete_runs.groupby("point")
+    grid_scores = points[["validation", "goodness"]].mean()
+    grid_scores = grid_scores.rename(columns={"validation": "score"}).reset_index()
+    for name in (
+        n for n in map(hyper, search.names) if n in complete_runs and complete_runs[n].notna().any()
+    ):
+        grid_scores[name] = points[name].first().to_numpy()
+    baseline_runs = runs.selected(condition.label, against[0]) if against else None
     return ArmResult(
-        condition, arm, search, against, runs.all_runs(*place), every, chosen, base, tried,
-        runs.lacking.get(place, 0),
-    )  # fmt: skip
+        condition,
+        arm,
+        search,
+        against,
+        all_runs=runs.all_runs(*place),
+        complete_runs=complete_runs,
+        selected_runs=selected_runs,
+        baseline_runs=baseline_runs,
+        grid_scores=grid_scores,
+        n_missing=runs.missing_counts.get(place, 0),
+    )
 
 
 def metric_of(entries: Sequence[ArmResult]) -> str:
-    """The quantity of the score, as the runs have noted it: the task may not be here."""
-    noted = (item.summary.get("metric") for entry in entries for item in entry.ended.run)
+    """Return the quantity of the score, as the runs have noted it: the task may not be here."""
+    noted = (item.summary.get("metric") for entry in entries for item in entry.all_runs.run)
     return next(filter(None, noted), "score")
 
 
@@ -217,7 +249,7 @@ def with_direction(metrics: Iterable[tuple[str, Better]]) -> str:
 
 
 def unit_and_margin(condition: Condition, entries: Sequence[ArmResult]) -> tuple[str, float | None]:
-    """The unit of a difference of scores, and the margin within which two are equivalent."""
+    """Return the unit of a difference of scores, and the margin within which two are equivalent."""
     unit = condition.unit
     if unit is None:  # percentage points, or none
         unit = "pp" if "%" in metric_of(entries) else ""
@@ -228,17 +260,17 @@ def unit_and_margin(condition: Condition, entries: Sequence[ArmResult]) -> tuple
 
 
 def training_of(runs: Iterable[Result]) -> str:
-    """The length of runs in words; a sweep counts steps in place of epochs."""
-    said = set()
+    """Return the length of runs in words; a sweep counts steps in place of epochs."""
+    lengths = set()
     for run in runs:
         count, unit = run.spec.epochs, "epoch" if "steps_per_epoch" in run.summary else "step"
         length = f"{count} {unit}{'s' * (count != 1)}"
-        said.add(f"{length} of batches of {run.spec.batch_size}, {run.spec.schedule}")
-    return "; ".join(f"{each} schedule" for each in sorted(said))
+        lengths.add(f"{length} of batches of {run.spec.batch_size}, {run.spec.schedule}")
+    return "; ".join(f"{text} schedule" for text in sorted(lengths))
 
 
 def in_words(point: Mapping[str, float]) -> str:
-    """The values of a point; with names if there are several."""
+    """Return the values of a point; with names if there are several."""
     if len(point) == 1:
         return f"{next(iter(point.values())):.3g}"
     return " ".join(f"{name}={value:.3g}" for name, value in point.items())
@@ -255,7 +287,7 @@ CURVES = (
 
 
 def invariant_share(item: Result) -> float | None:
-    """The percentage of the parameters that are scale-invariant."""
+    """Return the percentage of the parameters that are scale-invariant."""
     share = item.summary.get("invariant_share")
     return None if share is None else 100 * float(share)
 
@@ -273,18 +305,23 @@ MEASURES: Measures = {
 
 
 def tables_of(
-    entries: Sequence[ArmResult], conditions: Sequence[Condition], more: Measures
+    entries: Sequence[ArmResult],
+    conditions: Sequence[Condition],
+    extra: Measures,
+    target: Target | None = None,
 ) -> list[Table]:
     """Scores, norms and grids; none of which no run has a number.
 
     Args:
         conditions: all of the comparison's.
-        more: the comparison's own measures.
+        extra: the comparison's own measures.
+        target: whose steps are compared; None for none.
     """
-    headings = list(dict.fromkeys(name for each in conditions for name in each.paper))
-    measures = {**MEASURES, **more}
+    headings = list(dict.fromkeys(name for condition in conditions for name in condition.paper))
+    measures = {**MEASURES, **extra}
     tables = [
         _scores(entries, conditions, [name for name in headings if name not in measures]),
+        *([] if target is None else [_steps_to_target(entries, target)]),
         _norms(entries, measures, [name for name in headings if name in measures]),
         _grids(entries),
         _equal_points(entries),
@@ -293,22 +330,24 @@ def tables_of(
 
 
 def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
-    """Condition by condition: scores at each point, differences, and the chosen runs' curves."""
+    """Condition by condition: scores at each point, differences, and curves at the best point."""
     pictures = []
-    for own in _by_condition(entries):
-        condition, better = own[0].condition, own[0].better
-        metric = with_direction([(metric_of(own), better)])
-        place, known = condition.place, condition.figures
-        pictures += [_at_each(own, name, metric) for name in _tuned(own)]
-        pictures.append(_differences(own, metric))
-        final = [Line(each.arm.name, each.arm.recipe, each.runs) for each in own]
+    for results in _by_condition(entries):
+        condition, better = results[0].condition, results[0].better
+        metric = with_direction([(metric_of(results), better)])
+        place, paper_figures = condition.place, condition.figures
+        pictures += [_at_each(results, name, metric) for name in _tuned(results)]
+        pictures.append(_differences(results, metric))
+        final = [
+            Line(result.name_at_best, result.arm.recipe, result.runs_at_best) for result in results
+        ]
         for key, title, caption, log_y in CURVES:
-            words = f"{caption}, each seed at the point that it chooses: {place}."
+            words = f"{caption}, all seeds of an arm at its best point on average: {place}."
             drawing = curves(final, key, title, words, log_y=log_y)
-            pictures.append(replace(drawing, shows=known.get(key, "")))
-        trained = f"The chosen runs while they train: {place}."
+            pictures.append(replace(drawing, shows=paper_figures.get(key, "")))
+        trained = f"The same runs while they train: {place}."
         drawing = curves(final, "validation", f"validation {metric}", trained)
-        pictures.append(replace(drawing, shows=known.get("validation", "")))
+        pictures.append(replace(drawing, shows=paper_figures.get("validation", "")))
     return drawn(pictures)
 
 
@@ -318,31 +357,34 @@ def _by_condition(entries: Sequence[ArmResult]) -> Iterator[list[ArmResult]]:
 
 
 def _tuned(entries: Sequence[ArmResult]) -> list[str]:
-    """The hyper-parameters that some arm is tuned in."""
+    """Return the hyper-parameters that some arm is tuned in."""
     return list(dict.fromkeys(name for entry in entries for name in entry.search.names))
 
 
 def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
-    """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
+    """Return the test score at each value of a tuned hyper-parameter, with 95 % intervals."""
     figure = empty_figure(name, f"test {metric}", log_x=True)
-    known = [entry for entry in entries if hyper(name) in entry.tried]
-    lost: list[tuple[float, str, None, str]] = []
+    tuned_results = [entry for entry in entries if hyper(name) in entry.grid_scores]
+    diverged: list[tuple[float, str, None, str]] = []
     means: list[float] = []
-    styles = line_styles(entry.arm.recipe for entry in known)
-    for entry, (color, dash) in zip(known, styles, strict=True):
+    styles = line_styles(entry.arm.recipe for entry in tuned_results)
+    for entry, (color, dash) in zip(tuned_results, styles, strict=True):
         label, points = entry.arm.name, []
-        for value, own in entry.every.groupby(hyper(name)):
-            if np.isfinite(own.test).all():
-                points.append((value, own.test.mean(), *interval(own.test.tolist())))
+        for value, runs_at_value in entry.complete_runs.groupby(hyper(name)):
+            if np.isfinite(runs_at_value.test).all():
+                points.append(
+                    (value, runs_at_value.test.mean(), *interval(runs_at_value.test.tolist()))
+                )
             else:
-                lost.append((value, label, None, color))
+                diverged.append((value, label, None, color))
         if points:
             x, middle, *ends = np.array(points).T
             means += middle.tolist()
-            alone = len(entry.search.names) == 1
-            add_band(figure, x, middle, ends if alone else (), label, color, dash,
-                     mode="lines+markers" if alone else "markers")  # fmt: skip
-    best = [x for each in entries for x in each.chosen.test if math.isfinite(x)]
+            is_only_axis = len(entry.search.names) == 1
+            add_band(figure, x, middle, ends if is_only_axis else (), label, color, dash,
+                     mode="lines+markers" if is_only_axis else "markers")  # fmt: skip
+    cut = ""
+    best = [x for result in entries for x in result.selected_runs.test if math.isfinite(x)]
     if best and means:
         room = max(best) - min(best) or abs(best[0]) or 1.0
         low, high = min(best) - 0.5 * room, max(best) + 0.5 * room
@@ -351,23 +393,35 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
         else:
             high = min(max(best) + 1.5 * room, max(means) + 0.1 * room)
         figure.update_yaxes(range=[low, high])
-    values = sorted({float(value) for each in known for value in each.every[hyper(name)]})
+        outside = [value for value in means if not low <= value <= high]
+        if outside:
+            worst = min(outside) if entries[0].better == "higher" else max(outside)
+            points_outside = f"{len(outside)} point{'s' * (len(outside) != 1)}"
+            way = "down" if entries[0].better == "higher" else "up"
+            cut = f" The axis leaves out {points_outside}, {way} to {worst:.4g}."
+    values = sorted(
+        {float(value) for result in tuned_results for value in result.complete_runs[hyper(name)]}
+    )
     apart = all(b > 1.2 * a for a, b in itertools.pairwise(values))
     if len(values) <= MOST_TICKS and apart:
         labels = [f"{value:.3g}" for value in values]
         figure.update_xaxes(tickvals=values, ticktext=labels, tickangle=-45)
     within_percent(figure)
-    add_crosses(figure, lost)
-    said = "mean and 95 % interval over seeds; × where one diverged"
-    return Picture(figure, f"Test score at each {name} ({entries[0].condition.place}): {said}.")
+    add_crosses(figure, diverged)
+    legend = "mean and 95 % interval over seeds; × where one diverged"
+    return Picture(
+        figure, f"Test score at each {name} ({entries[0].condition.place}): {legend}.{cut}"
+    )
 
 
 def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
-    """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
+    """Return the differences of the pairs: ticks are seeds, bars 95 % intervals."""
     figure, labels = empty_figure(f"difference, {metric}", ""), list[str]()
     colors = [color for color, _ in line_styles(entry.arm.recipe for entry in entries)]
     for entry, color in zip(entries, colors, strict=True):
-        gaps = entry.chosen.test - (math.nan if entry.base is None else entry.base.test)
+        gaps = entry.selected_runs.test - (
+            math.nan if entry.baseline_runs is None else entry.baseline_runs.test
+        )
         gaps = gaps[np.isfinite(gaps)]
         if gaps.empty:
             continue
@@ -377,11 +431,11 @@ def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
         ends = {"type": "data", "array": [high - center], "arrayminus": [center - low],
                 "color": color, "thickness": 3}  # fmt: skip
         seeds = [f"seed {seed}" for seed in gaps.index]
-        given: dict[str, Any] = {"mode": "markers", "showlegend": False}
+        markers: dict[str, Any] = {"mode": "markers", "showlegend": False}
         figure.add_scatter(x=rounded(gaps), y=[labels[-1]] * len(gaps), marker=ticks,
-                           hovertext=seeds, **given)  # fmt: skip
+                           hovertext=seeds, **markers)  # fmt: skip
         figure.add_scatter(x=rounded([center]), y=labels[-1:], marker={"size": 11, "color": color},
-                           error_x=None if math.isnan(low) else ends, **given)  # fmt: skip
+                           error_x=None if math.isnan(low) else ends, **markers)  # fmt: skip
     condition = entries[0].condition
     margin = unit_and_margin(condition, entries)[1]
     caption = f"Differences ({condition.place}), each seed at the point that it chooses: ticks are "
@@ -398,30 +452,34 @@ def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
 def _scores(
     entries: Sequence[ArmResult], conditions: Sequence[Condition], quoted: Sequence[str]
 ) -> Table:
-    """The chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
-    metrics = (name for own in _by_condition(entries) for name in _metrics_of(own))
+    """Return the chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
+    metrics = (name for results in _by_condition(entries) for name in _metrics_of(results))
     names = list(dict.fromkeys(metrics)) or ["score"]
-    known = entries[0].ended if entries else ()
-    keys = [f"test.{name}" if f"test.{name}" in known else "test" for name in names]
+    columns = entries[0].all_runs if entries else ()
+    keys = [f"test.{name}" if f"test.{name}" in columns else "test" for name in names]
     tuned = _tuned(entries)
     different = {name: of for name, of in _differing(entries).items() if name not in tuned}
-    growth = [("growth", ".3g")] if not any(each.paper for each in conditions) else []
+    growth = [("growth", ".3g")] if not any(result.paper for result in conditions) else []
     rows: list[Row] = []
     for entry, means in _with_means(entries, [*((key, ".4g") for key in keys), *growth]):
         values = [of.get(entry.place, "") for of in different.values()]
-        counts = Cell(len(entry.chosen), "d"), Cell(sum(x.diverged for x in entry.every.run), "d")
-        taken = [f"{entry.taken} (edge)" if entry.edges else entry.taken] if tuned else []
+        n_diverged = sum(run.diverged for run in entry.complete_runs.run)
+        counts = Cell(len(entry.selected_runs), "d"), Cell(n_diverged, "d")
+        points = f"{entry.selected_points} (edge)" if entry.edges else entry.selected_points
+        selected = [points] if tuned else []
         scores, norms = means[: len(keys)], means[len(keys) :]
-        rows.append((str(entry.place), *taken, *values, *scores, entry.gap, *norms, *counts,
-                     *entry.quoted(quoted)))  # fmt: skip
+        measured: list[Content] = [*selected, *values, *scores, entry.difference, *norms, *counts]
+        rows.append((str(entry.place), *measured, *entry.paper_cells(quoted)))
     headings: list[Heading] = ["arm", *(["taken by seeds"] if tuned else []), *different, *names]
     headings += ["minus its baseline", *(["norm, last / first"] if growth else [])]
-    headings += ["seeds", "diverged", *paper(*quoted)]
-    theirs = "; ".join(f"{each.place}: {each.theirs}" for each in conditions if each.theirs)
+    headings += ["seeds", "diverged", *paper_columns(*quoted)]
+    paper_setups = "; ".join(
+        f"{result.place}: {result.paper_setup}" for result in conditions if result.paper_setup
+    )
     ran = training_of(run for entry in entries for run in entry.runs)
     pairs = dict.fromkeys(f"{e.arm.name} − {e.against[0]}" for e in entries if e.against)
     note = [
-        f"The paper's: {theirs}." if theirs else "",
+        f"The paper's: {paper_setups}." if paper_setups else "",
         f"Each run: {ran}." if ran else "",
         "Mean ± SD over the seeds that all optimizers of a condition completed; blank if one "
         "diverged there. "
@@ -429,25 +487,54 @@ def _scores(
         "95 % intervals. (edge): no value was tried beyond the best one on one side: a wider range "
         "may change the order. Diverged: runs of all trials.",
     ]
-    decisive = [(metric_of(own), own[0].better) for own in _by_condition(entries)]
+    decisive = [(metric_of(results), results[0].better) for results in _by_condition(entries)]
     title = f"Scores ({with_direction(decisive)})" if decisive else "Scores"
     return Table(title, headings, rows, " ".join(filter(None, note)))
 
 
+def _steps_to_target(entries: Sequence[ArmResult], target: Target) -> Table:
+    """The steps and the seconds to a target; a seed that never reached it counts as infinity."""
+    by_place = {entry.place: runs_to_target(entry.complete_runs, target) for entry in entries}
+    rows: list[Row] = []
+    for entry in entries:
+        seeds = by_place[entry.place]
+        n_reached = int(np.isfinite(seeds.steps).sum())
+        medians = [float(seeds[name].median()) for name in ("steps", "seconds")]
+        cells = [Cell(x if math.isfinite(x) else None, ".4g", missing="∞") for x in medians]
+        ratio = Cell(None, missing="")
+        baseline = by_place.get(Place(entry.condition.label, next(iter(entry.against), "")))
+        if baseline is not None:
+            ratio = estimate(
+                (seeds.steps / baseline.steps).dropna(),
+                ratio=True,
+                form=".3g",
+                lost_word=NOT_REACHED,
+            )
+        rows.append((str(entry.place), f"{n_reached} of {len(seeds)}", *cells, ratio))
+    note = (
+        "Of each seed the trial of the search that reaches the target first. Medians count a seed "
+        "that never reached it as infinity, and are ∞ if half of the seeds are such. The target is "
+        "looked at after each epoch; seconds are the run's, in proportion to its steps. The ratio "
+        "is a geometric mean over the seeds on which both reached it, with Student's 95 % interval."
+    )
+    columns = ("arm", "seeds that reach it", "median steps", "median s", "steps / baseline's")
+    return Table(f"Steps to {target}", columns, rows, note)
+
+
 def _metrics_of(entries: Sequence[ArmResult]) -> list[str]:
     """The metrics of a condition; those that the paper has come first, and then the score."""
-    runs = [run for each in entries for run in each.runs]
+    runs = [run for result in entries for run in result.runs]
     score = filter(None, (run.summary.get("score") for run in runs))
-    found = (name for run in runs for name in run.summary.get("test_metrics") or {})
-    named = list(dict.fromkeys([*score, *found]))
+    test_metrics = (name for run in runs for name in run.summary.get("test_metrics") or {})
+    named = list(dict.fromkeys([*score, *test_metrics]))
     quoted = [name for name in entries[0].condition.paper if name in named]
     return list(dict.fromkeys([*quoted, *named]))
 
 
 def _differing(entries: Sequence[ArmResult]) -> dict[str, dict[Place, str]]:
-    """The hyper-parameters that some arm fixes and in which some differ, by name."""
+    """Return the hyper-parameters that some arm fixes and in which some differ, by name."""
     fixed = dict.fromkeys(name for entry in entries for name in entry.best)
-    values = {entry.place: entry.every_value for entry in entries}
+    values = {entry.place: entry.all_hyper_parameters for entry in entries}
     by_name = {
         name: {place: of[name] for place, of in values.items() if name in of} for name in fixed
     }
@@ -466,27 +553,27 @@ def _value(value: Any) -> str:
 
 def _norms(entries: Sequence[ArmResult], measures: Measures, quoted: Sequence[str]) -> Table:
     rows: list[list[Content]] = [
-        [str(entry.place), *means, *entry.quoted(quoted)]
+        [str(entry.place), *means, *entry.paper_cells(quoted)]
         for entry, means in _with_means(entries, list(measures.values()))
     ]
-    headings: list[Heading] = ["arm", *measures, *paper(*quoted)]
-    kept = [i for i in range(len(headings)) if any(_is_known(row[i]) for row in rows)]
-    shown = [[row[i] for i in kept] for row in rows]
+    headings: list[Heading] = ["arm", *measures, *paper_columns(*quoted)]
+    shown_columns = [i for i in range(len(headings)) if any(_is_known(row[i]) for row in rows)]
+    shown_rows = [[row[i] for i in shown_columns] for row in rows]
     note = "The norm is the mean over the scale-invariant units."
-    return Table("Norms and steps", [headings[i] for i in kept], shown, note)
+    return Table("Norms and steps", [headings[i] for i in shown_columns], shown_rows, note)
 
 
 def _is_known(cell: Content) -> bool:
-    return bool(cell) and (not isinstance(cell, Cell) or cell.known or cell.diverged > 0)
+    return bool(cell) and (not isinstance(cell, Cell) or cell.is_known or cell.diverged > 0)
 
 
 def _grids(entries: Sequence[ArmResult]) -> Table:
     """The grids: how many points there were, what became of them, and how far apart they score."""
     rows: list[Row] = []
     for entry in entries:
-        if not entry.search.names or entry.every.validation.isna().all():
+        if not entry.search.names or entry.complete_runs.validation.isna().all():
             continue
-        tests, score = entry.every.groupby("point").test.mean(), entry.tried.score
+        tests, score = entry.complete_runs.groupby("point").test.mean(), entry.grid_scores.score
         means = tests[np.isfinite(tests)].tolist()
         best, worst = (max, min) if entry.better == "higher" else (min, max)
         top = best(score.dropna(), default=math.nan)
@@ -504,32 +591,38 @@ def _grids(entries: Sequence[ArmResult]) -> Table:
 
 
 def _equal_points(entries: Sequence[ArmResult]) -> Table:
-    """The difference of each pair at each point that both have, and over all of these."""
+    """Return the difference of each pair at each point that both have, and over all of these."""
     of = {entry.place: entry for entry in entries}
     pairs = [(x, of.get(Place(x.condition.label, base))) for x in entries for base in x.against]
     rows: list[Row] = []
-    for ours, base in pairs:
-        names = ours.search.names
+    for result, base in pairs:
+        names = result.search.names
         if base is None or base.search.names != names:
             continue
         levels = [*map(hyper, names)]
-        if not {*levels} <= {*ours.every} & {*base.every}:
+        if not {*levels} <= {*result.complete_runs} & {*base.complete_runs}:
             continue
-        left, right = (
-            each.every.set_index([*levels, "seed"]).test.sort_index() for each in (ours, base)
+        arm_side, right = (
+            result.complete_runs.set_index([*levels, "seed"]).test.sort_index()
+            for result in (result, base)
         )
-        sides, first = left.align(right, join="inner"), f"{ours.place} − {base.arm.name}"
+        sides, pair_label = arm_side.align(right, join="inner"), f"{result.place} − {base.arm.name}"
         points = sides[0].index.droplevel("seed").unique()
         for key in points:
             pair = [x.xs(key, level=levels if len(levels) > 1 else levels[0]) for x in sides]
             point = dict(zip(names, np.atleast_1d(key), strict=True))
-            said = all(point.items() <= each.arm.paper.items() for each in (ours, base))
-            place = in_words(point) + " (the paper's)" * said
-            rows.append((first, place, *column(pair, ".4g"), paired_difference(*pair)))
+            is_papers = all(point.items() <= result.arm.paper.items() for result in (result, base))
+            place = in_words(point) + " (the paper's)" * is_papers
+            rows.append((pair_label, place, *format_cells(pair, ".4g"), paired_difference(*pair)))
         if len(points) > 1:
             means = [side.groupby("seed").mean() for side in sides]
             rows.append(
-                (first, "mean over the grid", *column(means, ".4g"), paired_difference(*means))
+                (
+                    pair_label,
+                    "mean over the grid",
+                    *format_cells(means, ".4g"),
+                    paired_difference(*means),
+                )
             )
     note = "Test scores, paired by seed, with Student's 95 % intervals, not corrected for number."
     return Table("At equal points", ("pair", "point", "ours", "baseline", "difference"), rows, note)
@@ -539,12 +632,14 @@ def _with_means(
     entries: Sequence[ArmResult], keys: Sequence[tuple[Key, str]]
 ) -> Iterator[tuple[ArmResult, list[Cell]]]:
     """Each arm with its means, over the seeds that the arms of its condition share."""
-    for own in _by_condition(entries):
-        columns = [column([_measured(x, key) for x in own], form) for key, form in keys]
-        yield from ((entry, [cells[i] for cells in columns]) for i, entry in enumerate(own))
+    for results in _by_condition(entries):
+        columns = [format_cells([_measured(x, key) for x in results], form) for key, form in keys]
+        yield from ((entry, [cells[i] for cells in columns]) for i, entry in enumerate(results))
 
 
 def _measured(entry: ArmResult, key: Key) -> pd.Series:
     """A number of the chosen runs; of one that diverged infinity, so that no mean holds it."""
-    values = number(entry.chosen, key)
-    return values.mask(entry.chosen.goodness == -math.inf, math.inf) if key in WORST else values
+    values = number(entry.selected_runs, key)
+    return (
+        values.mask(entry.selected_runs.goodness == -math.inf, math.inf) if key in WORST else values
+    )

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from spherenorm_experiments.ranks import Ranks, die_with_parent
-from spherenorm_experiments.run import Run
+from spherenorm_experiments.run import Ranks, Run, die_with_parent
 from spherenorm_experiments.streams import generator, seed_everything, stream
 from spherenorm_experiments.task import Batch, Split, Task, are_tensors, length
 
@@ -30,7 +29,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class Share:
-    """One rank's part of one micro-batch.
+    """The part of a micro-batch that one rank computes.
 
     Attributes:
         epoch: the pass over the data.
@@ -58,12 +57,12 @@ class TrainingBatches:
         self.shares = functools.lru_cache(maxsize=2)(self._shares)
         self._order = functools.lru_cache(maxsize=2)(self._new_order)
         split = run.splits.train
-        self._tensors = _moved(split, device) if are_tensors(split) else None
+        self._tensors = _to_device(split, device) if are_tensors(split) else None
         self._loaded: Iterator[Batch] = iter(())
         self._next_step = -1
 
     def at(self, step: int) -> Iterator[tuple[Batch, float]]:
-        """The micro-batches of a step with their weights."""
+        """Yield the micro-batches of a step with their weights."""
         shares = self.shares(step)
         if self._tensors is not None:
             for share in shares:
@@ -75,7 +74,7 @@ class TrainingBatches:
             self._loaded = iter(loader)
         self._next_step = step + 1
         for share in shares:
-            yield _moved(next(self._loaded), self.device), share.weight
+            yield _to_device(next(self._loaded), self.device), share.weight
 
     def _shares(self, step: int) -> list[Share]:
         """This rank's shares of a step, one for each micro-batch that has items."""
@@ -86,8 +85,8 @@ class TrainingBatches:
             return [Share(epoch, batch, 1.0)]
         shares = []
         for part in (part for part in batch.tensor_split(parts) if len(part)):
-            own = part[self.ranks.rank :: world]
-            shares.append(Share(epoch, own if len(own) else part[:1], len(own) / len(batch)))
+            items = part[self.ranks.rank :: world]
+            shares.append(Share(epoch, items if len(items) else part[:1], len(items) / len(batch)))
         return shares
 
     def _new_order(self, epoch: int) -> Tensor:
@@ -98,7 +97,7 @@ class TrainingBatches:
         return order
 
     def _keys(self, start: int) -> Iterator[list[Key]]:
-        """The keys of each micro-batch, from a step on: a batch sampler."""
+        """Yield the keys of each micro-batch, from a step on: a batch sampler."""
         for step in range(start, self.run.steps):
             for share in self.shares(step):
                 yield [(share.epoch, index) for index in share.indices.tolist()]
@@ -115,19 +114,19 @@ def evaluation_batches(
     count, size = length(split), task.evaluation_batch
     spans = [range(start, min(start + size, count)) for start in range(0, count, size)]
     numbers = range(ranks.rank, -(-len(spans) // ranks.world) * ranks.world, ranks.world)
-    own = [min(number, len(spans) - 1) for number in numbers]
+    indices = [min(number, len(spans) - 1) for number in numbers]
     if are_tensors(split):
         # A copy: the split stays as it is where a model changes its inputs in place.
         batches: Iterator[Batch] = (
             tuple(x[spans[k].start : spans[k].stop].to(device, copy=True) for x in split)
-            for k in own
+            for k in indices
         )
     else:
-        keys = [[(0, index) for index in spans[k]] for k in own]
+        keys = [[(0, index) for index in spans[k]] for k in indices]
         items = _Keyed(split, run.spec.seed, "evaluation item")
         loader = _loader(items, keys, task, workers, device)
-        batches = (_moved(batch, device) for batch in loader)
-    for number, place, batch in zip(numbers, own, batches, strict=True):
+        batches = (_to_device(batch, device) for batch in loader)
+    for number, place, batch in zip(numbers, indices, batches, strict=True):
         yield place, number == place, batch
 
 
@@ -167,7 +166,7 @@ def _start_worker(_: int) -> None:
     die_with_parent()
 
 
-def _moved(batch: Batch, device: str) -> Batch:
+def _to_device(batch: Batch, device: str) -> Batch:
     def to(x: Any) -> Any:
         return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
 

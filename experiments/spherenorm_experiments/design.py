@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.runs import hyper
-from spherenorm_experiments.tables import Cell, gap
-from spherenorm_experiments.verdict import OURS, Statement
+from spherenorm_experiments.runs import RecordedNumber, Result, hyper
+from spherenorm_experiments.tables import Cell, subtract_printed
+from spherenorm_experiments.task import falls
+from spherenorm_experiments.verdict import BEYOND_PAPER, Statement
 
 GROWTH = 3
 """The number of times that a grid may grow; a best that is at an edge then is marked."""
@@ -65,7 +66,7 @@ class Search:
         return [(name, tuple(values)) for name, values in listed.items() if len(values) > 1]
 
     def on(self, axes: Mapping[Axis, tuple[float, ...]]) -> Search:
-        """The search with its axes as they have grown."""
+        """Return the search with its axes as they have grown."""
         more = {axis[0]: axes.get(axis, axis[1]) for axis in self.axes}
         return replace(self, over={**self.over, **more})
 
@@ -73,8 +74,8 @@ class Search:
     def points(self) -> list[Point]:
         """The points, the same each time; those in ranges to six digits."""
         if self.trials is None:
-            every = itertools.product(*self.over.values())
-            return [dict(zip(self.over, row, strict=True)) for row in every]
+            combinations = itertools.product(*self.over.values())
+            return [dict(zip(self.over, row, strict=True)) for row in combinations]
         ends = np.log([*self.over.values()])
         unit = np.linspace(0, 1, self.trials)[:, None]
         if len(self.over) > 1 or self.trials == 1:
@@ -94,10 +95,10 @@ def _halton(dimensions: int, count: int) -> np.ndarray:
     return np.asarray(qmc.Halton(dimensions, scramble=False).random(count + 1)[1:])
 
 
-def grown(
+def extend_grid(
     searches: Mapping[str, Search], frames: Mapping[str, pd.DataFrame], seeds: Sequence[int]
 ) -> dict[Axis, tuple[float, ...]]:
-    """The values of each axis, longer where some arm's best mean score is at an end.
+    """Return the values of each axis, longer where some arm's best mean score is at an end.
 
     An axis grows for all arms that share it, when all points have ended on all seeds.
 
@@ -106,12 +107,12 @@ def grown(
         frames: its runs.
     """
     axes = {axis: axis[1] for search in searches.values() for axis in search.axes}
-    own = {name: frame[frame.seed.isin(list(seeds))] for name, frame in frames.items()}
+    frames_of_seeds = {name: frame[frame.seed.isin(list(seeds))] for name, frame in frames.items()}
     for _ in range(GROWTH):
         low: set[Axis] = set()
         high: set[Axis] = set()
         for name, search in searches.items():
-            best = _best_point(own[name], search.on(axes).points, len(seeds))
+            best = _best_point(frames_of_seeds[name], search.on(axes).points, len(seeds))
             if best is None:
                 return axes
             for axis in search.axes if best else ():
@@ -143,6 +144,83 @@ def _longer(values: tuple[float, ...], *, low: bool, high: bool) -> tuple[float,
     below = (float(f"{first * first / second:.3g}"),) if low and first and second else ()
     above = (float(f"{last * last / before:.3g}"),) if high and before and last else ()
     return (*below, *values, *above)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value of a metric that a run has to reach, fixed before the runs.
+
+    Attributes:
+        metric: a metric of the task's `evaluate` on the validation set, at the end of each epoch;
+            "validation" for the score; "loss", unless a metric has that name, for the mean training
+            loss of an epoch.
+        value: the metric of a run that has reached it, or a better one.
+    """
+
+    metric: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:g}"
+
+    def steps(self, run: Result) -> float:
+        """Return the steps after which a run has reached the target; infinity if it never did."""
+        step: int | None = RecordedNumber(f"steps to {self!r}", self._first_step)(run)
+        return math.inf if step is None else step
+
+    def seconds(self, run: Result) -> float:
+        """Return the part of a run's time that its steps to the target took."""
+        seconds: float = run.about.get("seconds", math.nan)
+        n_steps: int = run.summary["steps"]
+        return self.steps(run) * seconds / max(1, n_steps)
+
+    def is_lower_better(self, run: Result) -> bool:
+        """Return True if the metric falls as a model improves."""
+        if self.metric in ("validation", run.summary.get("score")):
+            return run.better == "lower"
+        return falls(self.metric)
+
+    def _first_step(self, run: Result) -> int | None:
+        """Return the first end of an epoch at which a run has the target; None if there is none."""
+        sign = -1 if self.is_lower_better(run) else 1
+        for step, value in self._curve(run):
+            if sign * value >= sign * self.value:
+                return step
+        return None
+
+    def _curve(self, run: Result) -> list[tuple[int, float]]:
+        """Return the step and the metric at the end of each epoch."""
+        per_epoch: int = run.summary["steps_per_epoch"]
+        ends = [record for record in run.metrics if record["step"] % per_epoch == 0]
+        if self.metric in ("validation", run.summary.get("score")):
+            return [(record["step"], record["validation"]) for record in ends]
+        key = f"validation/{self.metric}"
+        if any(key in record for record in ends):
+            return [(record["step"], record[key]) for record in ends]
+        if self.metric != "loss":
+            names = ", ".join(run.summary.get("test_metrics") or {})
+            raise ValueError(
+                f"--target {self.metric!r}: the metrics of a run are {names}, and loss"
+            )
+        losses = [record["loss"] for record in run.metrics]
+        return [(end, float(np.mean(losses[end - per_epoch : end]))) for end in
+                range(per_epoch, len(losses) + 1, per_epoch)]  # fmt: skip
+
+
+def runs_to_target(runs: pd.DataFrame, target: Target) -> pd.DataFrame:
+    """Return each seed's fewest steps to a target over the points of a search, and their seconds.
+
+    Where no point of a seed has reached it, both are infinity: the runs are censored at their end.
+
+    Args:
+        runs: all points on all seeds, as of `Runs.complete_grid`.
+    """
+    numbers = pd.DataFrame({
+        "seed": runs.seed,
+        "steps": [target.steps(run) for run in runs.run],
+        "seconds": [target.seconds(run) for run in runs.run],
+    })  # fmt: skip
+    return numbers.sort_values(["steps", "seconds"]).groupby("seed").first()
 
 
 @dataclass(frozen=True)
@@ -201,8 +279,8 @@ class Setup:
     def updated(self, other: Setup) -> Setup:
         """This setup with the entries of another in place of its own."""
         names = ("options", "regime", "hyper_parameters", "fields")
-        both = {name: {**getattr(self, name), **getattr(other, name)} for name in names}
-        return Setup(**both, task=other.task or self.task)
+        merged = {name: {**getattr(self, name), **getattr(other, name)} for name in names}
+        return Setup(**merged, task=other.task or self.task)
 
 
 @dataclass(frozen=True)
@@ -219,10 +297,10 @@ class Condition:
         tiers: what differs from `setup` in a tier; None for a tier without this condition, as where
             its runs could not find the paper's effect. (That of evidence is the small one's.)
         arms: the names of those that it has; all of the comparison's if empty.
-        theirs: the paper's network and data.
+        paper_setup: the paper's network and data.
         benchmark: the one of the paper's thirteen that it belongs to; "" for none.
         paper: the paper's numbers, by metric as `evaluate` names it or by the heading of a
-            evaluate_claim, and by arm. The first metric is the score.
+            measure, and by arm. The first metric is the score.
         figures: the paper's figures, by the curves that they show: norm, effective_step, loss or
             validation.
         cites: the statement about the scores; a comparison of your own is of the kind "ours".
@@ -239,17 +317,17 @@ class Condition:
     real: Setup | None = field(default=None, hash=False)
     tiers: Mapping[str, Setup | None] = field(default_factory=dict, hash=False)
     arms: Sequence[str] = ()
-    theirs: str = ""
+    paper_setup: str = ""
     benchmark: str = ""
     paper: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict, hash=False)
     figures: Mapping[str, str] = field(default_factory=dict, hash=False)
-    cites: Statement = OURS
+    cites: Statement = BEYOND_PAPER
     unit: str | None = None
     margin: float | None = None
     spread: float = math.nan
 
     def has(self, arm: Arm) -> bool:
-        """True if it has an arm."""
+        """Return True if it has an arm."""
         return not self.arms or arm.name in self.arms
 
     @property
@@ -258,25 +336,25 @@ class Condition:
         return self.label or self.task
 
     def on(self, tier: str, *, real: bool) -> Setup:
-        """The setup of a tier, or of the paper's data."""
+        """Return the setup of a tier, or of the paper's data."""
         if real:
             assert self.real is not None
             return self.real
-        own = self.setup if isinstance(self.setup, Setup) else Setup(self.setup)
-        return own.updated(self.tiers.get(tier) or Setup())
+        setup = self.setup if isinstance(self.setup, Setup) else Setup(self.setup)
+        return setup.updated(self.tiers.get(tier) or Setup())
 
     def runs_in(self, tier: str, *, real: bool) -> bool:
         """False if it has no setup in a tier, or on the paper's data."""
         return self.real is not None if real else self.tiers.get(tier, self.setup) is not None
 
-    def gap(self, ours: str, baseline: str, metric: str | None = None) -> Cell | None:
-        """The paper's number of one arm minus another's; None where it has none.
+    def paper_difference(self, arm: str, baseline: str, metric: str | None = None) -> Cell | None:
+        """Return the paper's number of one arm minus another's; None where it has none.
 
         Args:
             metric: the score by default.
         """
         first: Mapping[str, Cell] = next(iter(self.paper.values()), {})
         numbers = first if metric is None else self.paper.get(metric, {})
-        if not {ours, baseline} <= numbers.keys():
+        if not {arm, baseline} <= numbers.keys():
             return None
-        return gap(numbers[ours], numbers[baseline])
+        return subtract_printed(numbers[arm], numbers[baseline])

@@ -15,7 +15,7 @@ of them see:
         -m spherenorm_experiments.execute request.json
 
 The request is a JSON document: "spec" (`Spec.to_json`), "root" of the store, and flags of `Runner`,
-such as "parallel". Without torchrun around it, this module starts torchrun here.
+such as "workers". Without torchrun around it, this module starts torchrun here.
 """
 
 from __future__ import annotations
@@ -41,15 +41,23 @@ import torch
 
 from spherenorm import __version__
 from spherenorm.support import describe_with_user_line
-from spherenorm_experiments.lookup import find_task, recipes_of
+from spherenorm_experiments.lookup import FOLDER, find_task, recipes_of
 from spherenorm_experiments.probes import find_probe
-from spherenorm_experiments.ranks import ALONE, Ranks, die_with_parent, joined
-from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
+from spherenorm_experiments.run import (
+    DEFAULT_RUNNER,
+    SINGLE_PROCESS,
+    Job,
+    Outcome,
+    Ranks,
+    Run,
+    Runner,
+    die_with_parent,
+    joined,
+)
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import Busy, Store, StoreError
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.task import (
-    FOLDER,
     AnyTask,
     PureTask,
     Task,
@@ -65,11 +73,6 @@ RESTARTS = 3
 """Of these processes, after one of them is killed."""
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "triton")
-
-SHARDED = (
-    "; with fsdp a weight is whole only while its module runs: where another one uses it, as in "
-    "`self.pos.weight[i]`, let `shards` of the task leave its module out"
-)
 
 
 class Resolver:
@@ -92,7 +95,7 @@ class Resolver:
         folder = os.environ.get(FOLDER)  # another one has other data
         key = spec.text, folder
         if key not in self._runs:
-            bound, rest = recipes_of(spec)
+            bound, other_recipe = recipes_of(spec)
             task, data = self._task(spec, folder)
             parts = spec.regime.micro_batches
             if parts > 1 and isinstance(task, Task) and not task.is_mean:
@@ -100,11 +103,11 @@ class Resolver:
                 raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another")
             probes = [find_probe(name) for name in spec.probes]
             name = run_name(spec, data)
-            self._runs[key] = Run(spec, task, bound, rest, name, self.store, probes)
+            self._runs[key] = Run(spec, task, bound, other_recipe, name, self.store, probes)
         return self._runs[key]
 
     def _task(self, spec: Spec, folder: str | None) -> tuple[AnyTask, str]:
-        """The task of a spec, and the fingerprint of its data."""
+        """Return the task of a spec, and the fingerprint of its data."""
         key = json.dumps([spec.task, dict(spec.options)], sort_keys=True), folder
         if key not in self._tasks:
             task = find_task(spec.task, spec.options)
@@ -121,7 +124,11 @@ def resolve(spec: Spec, store: Store) -> Run:
 
 
 def execute(
-    run: Run | Job, runner: Runner = USUAL, *, wait: float = 0.0, ranks: Ranks = ALONE
+    run: Run | Job,
+    runner: Runner = DEFAULT_RUNNER,
+    *,
+    wait: float = 0.0,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Outcome:
     """Bring a run, or the runs of one computation, to the end, from a checkpoint if there is one.
 
@@ -138,21 +145,23 @@ def execute(
     """
     job = run if isinstance(run, Job) else Job([run])
     with one_thread():
-        if runner.distributed and ranks.parallel is None and isinstance(job.first.task, Task):
-            return _launched(job, runner, wait)
+        if runner.processes > 1 and not ranks.distributed and isinstance(job.first.task, Task):
+            return _launch_torchrun(job, runner, wait)
         if not ranks.first:
             state = ranks.broadcast(None)
-            return _computed(job, runner, ranks) if state is None else Outcome(job.name, state)
+            return _run_locked(job, runner, ranks) if state is None else Outcome(job.name, state)
         try:
             with job.folder.lock(wait):
                 job.folder.delete_leftovers()
                 state = ranks.broadcast(job.state())
-                return _computed(job, runner, ranks) if state is None else _cached(job, state)
+                return _run_locked(job, runner, ranks) if state is None else _cached(job, state)
         except Busy:
             return Outcome(job.name, ranks.broadcast("busy"))
 
 
-def execute_spec(spec: Spec, root: Path | str, *, ranks: Ranks = ALONE, **flags: Any) -> Outcome:
+def execute_spec(
+    spec: Spec, root: Path | str, *, ranks: Ranks = SINGLE_PROCESS, **flags: Any
+) -> Outcome:
     """Resolve and execute a spec.
 
     Args:
@@ -170,7 +179,7 @@ def _resolver(root: str, accept_code: bool) -> Resolver:
     return Resolver(Store(root, accept_code))
 
 
-def execute_there(
+def execute_in_worker(
     specs: Sequence[Mapping[str, Any]],
     names: Sequence[str],
     root: str,
@@ -201,7 +210,7 @@ def execute_there(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One process per core; and the number of threads decides the order of sums."""
+    """Compute on one thread: the number of threads decides the order of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -210,7 +219,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
+def _launch_torchrun(job: Job, runner: Runner, wait: float) -> Outcome:
     """Start the processes of a run, unless it has ended, and read what they left.
 
     torchrun starts all of them again if one is killed, and they go on from the checkpoint. If this
@@ -228,29 +237,29 @@ def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
             text=True,
             check=False,
         )
-    said = [line for line in ended.stderr.splitlines() if line.strip()]
-    if (state := job.state()) is not None or job.folder.held():
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
+    if (state := job.state()) is not None or job.folder.is_held():
         return Outcome(job.name, state or "busy")
-    why = said[-1] if said else f"exit code {ended.returncode}"
+    why = lines[-1] if lines else f"exit code {ended.returncode}"
     error = job.folder.status().get("error") or f"its processes ended without a result: {why}"
     return Outcome(job.name, "failed", error=error)
 
 
 def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
-    """The request that the processes of a run read, as JSON."""
+    """Return the request that the processes of a run read, as JSON."""
     root = str(run.store.root.resolve())
     flags = asdict(runner) | {"root": root, "wait": wait, "accept_code": run.store.accept_code}
     return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
 
 
 def _cached(job: Job, state: str) -> Outcome:
-    """The outcome of runs that had ended."""
+    """Return the outcome of runs that had ended."""
     if not job.folder.status():
         job.folder.write_status(state)
     return Outcome(job.name, state, cached=True)
 
 
-def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
+def _run_locked(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
     """Compute what rank 0 has locked; its status says at any time how far it is."""
     started, run, executor = time.perf_counter(), job.first, dict[str, str]()
     about = {"host": socket.gethostname(), "started": time.time(), "names": job.names}
@@ -278,8 +287,6 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
         raise
     except Exception as error:  # a user's code may raise anything
         text = describe_with_user_line(error)
-        if ranks.parallel == "fsdp" and "DTensor" in text:
-            text += SHARDED
         note("failed", error=text, traceback=traceback.format_exc())
         return Outcome(job.name, "failed", error=text)
     state = job.state()
@@ -290,24 +297,24 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
 
 @functools.cache
 def origin(device: str) -> dict[str, Any]:
-    """The versions and the hardware of a run that is computed here."""
-    found = {"python": platform.python_version(), "spherenorm": __version__, "commit": _commit()}
+    """Return the versions and the hardware of a run that is computed here."""
+    versions = {"python": platform.python_version(), "spherenorm": __version__, "commit": _commit()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
-    return {**found, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
+    return {**versions, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
 
 
 def _commit() -> str:
-    """The commit of a checkout that this code is run from, or ""; "+" is an edit since."""
+    """Return the commit of a checkout that this code is run from, or ""; "+" is an edit since."""
     folder = Path(__file__).parent
     if not any((parent / ".git").exists() for parent in folder.parents):
         return ""
     described = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+")
     with suppress(OSError, subprocess.SubprocessError):
-        found = subprocess.run(described, capture_output=True, text=True, check=True, timeout=10)
-        return found.stdout.strip()
+        result = subprocess.run(described, capture_output=True, text=True, check=True, timeout=10)
+        return result.stdout.strip()
     return ""
 
 
@@ -330,7 +337,7 @@ def main(path: str) -> None:
         torchrun(["--standalone", count, *often, "-m", WORKER, path])
         return
     spec, root = Spec.from_json(request.pop("spec")), request.pop("root")
-    with joined(request.get("parallel", "ddp"), spec.device) as ranks:
+    with joined(spec.device) as ranks:
         execute_spec(spec, root, ranks=ranks, **request)
 
 

@@ -1,8 +1,9 @@
 """Jobs: the processes that execute runs, on this machine or on a cluster.
 
 A run knows everything from its spec and the store, so that a backend only has to call
-`execute_there` somewhere, and to say when the call has ended. Whatever ends a process costs its own
-job alone, and nothing but the work since the last checkpoint; who asks again goes on from there.
+`execute_in_worker` somewhere, and to say when the call has ended. Whatever ends a process costs its
+own job alone, and nothing but the work since the last checkpoint; who asks again goes on from
+there.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ from dataclasses import replace
 from typing import Any
 
 from spherenorm.support import unknown_name
-from spherenorm_experiments.execute import execute, execute_there
-from spherenorm_experiments.lookup import require_extra
-from spherenorm_experiments.ranks import die_with_parent
-from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
+from spherenorm_experiments.execute import execute, execute_in_worker
+from spherenorm_experiments.lookup import FOLDER, require_extra
+from spherenorm_experiments.run import DEFAULT_RUNNER, Job, Outcome, Run, Runner, die_with_parent
 from spherenorm_experiments.spec import is_number
 from spherenorm_experiments.store import StoreError
-from spherenorm_experiments.task import FOLDER, Task
+from spherenorm_experiments.task import Task
 
 ROWS = 512
 """The most runs that train as one computation."""
@@ -42,7 +42,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 ONE_THREAD = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")]
 
 Call = Callable[[], Outcome]
-"""`execute_there` of a job."""
+"""`execute_in_worker` of a job."""
 
 Ended = tuple[Job, Call]
 """A job whose call has ended; the second gives its outcome, or raises what has ended it."""
@@ -56,25 +56,29 @@ def jobs_of(runs: Sequence[Run]) -> list[Job]:
     points: dict[tuple[str, str], list[Run]] = {}
     for run in (run for run in runs if not isinstance(run.task, Task)):
         content = {"hyper_parameters": {}, **run.spec.to_json(), "seed": None}
-        given = content["hyper_parameters"]
-        kinds = {name: "number" if is_number(x) else x for name, x in given.items()}
+        values = content["hyper_parameters"]
+        kinds = {name: "number" if is_number(x) else x for name, x in values.items()}
         family = [content | {"hyper_parameters": kinds}, run.name.rpartition("-")[2]]
-        place = json.dumps(family, sort_keys=True), json.dumps(given, sort_keys=True)
+        place = json.dumps(family, sort_keys=True), json.dumps(values, sort_keys=True)
         points.setdefault(place, []).append(run)
     grids: dict[tuple[str, tuple[int, ...]], list[list[Run]]] = {}
-    for (family_name, _), of in points.items():
-        seeds = tuple(run.spec.seed for run in of)
-        grids.setdefault((family_name, seeds), []).append(of)
+    for (family_name, _), runs_of_point in points.items():
+        seeds = tuple(run.spec.seed for run in runs_of_point)
+        grids.setdefault((family_name, seeds), []).append(runs_of_point)
     jobs = []
     for (_, seeds), grid in grids.items():
         size = max(1, ROWS // len(seeds))
         for part in (grid[start : start + size] for start in range(0, len(grid), size)):
-            jobs.append(Job([run for of in part for run in of]))
+            jobs.append(Job([run for runs_of_point in part for run in runs_of_point]))
     return jobs + [Job([run]) for run in runs if isinstance(run.task, Task)]
 
 
 def outcomes(
-    jobs: Sequence[Job], count: int, runner: Runner = USUAL, backend: str = "local", wait: float = 0
+    jobs: Sequence[Job],
+    count: int,
+    runner: Runner = DEFAULT_RUNNER,
+    backend: str = "local",
+    wait: float = 0,
 ) -> Iterator[Outcome]:
     """Execute jobs of one store; the outcomes as they come, in any order.
 
@@ -118,7 +122,7 @@ def _call(job: Job, runner: Runner, wait: float) -> Call:
     store, specs = job.first.store, [run.spec.to_json() for run in job.runs]
     where = str(store.root.resolve()), replace(runner, time_limit=None)
     more: dict[str, Any] = {"accept_code": store.accept_code, "wait": wait}
-    return functools.partial(execute_there, specs, job.names, *where, **more)
+    return functools.partial(execute_in_worker, specs, job.names, *where, **more)
 
 
 def local(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterator[Ended]:
@@ -127,24 +131,24 @@ def local(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
         for job in jobs:
             yield job, functools.partial(execute, job, runner, wait=wait)
         return
-    left = list(jobs)
+    pending = list(jobs)
     for _ in range(TRIES):
-        for job, future in _pooled(list(left), max(1, count), runner, wait):
-            left.remove(job)
+        for job, future in _run_in_pool(list(pending), max(1, count), runner, wait):
+            pending.remove(job)
             yield job, future.result
-        if not left:
+        if not pending:
             return
-    yield from ((job, _never_called) for job in left)
+    yield from ((job, _not_started_outcome) for job in pending)
 
 
-def _never_called() -> Outcome:
+def _not_started_outcome() -> Outcome:
     raise RuntimeError("no process has lived long enough to take it")
 
 
-def _pooled(
+def _run_in_pool(
     jobs: Sequence[Job], count: int, runner: Runner, wait: float
 ) -> Iterator[tuple[Job, Any]]:
-    """The jobs whose calls have ended, with the futures of these.
+    """Yield the jobs whose calls have ended, with the futures of these.
 
     A process that dies while none has a job breaks pebble's pool: it aborts the calls that it has
     taken, refuses others, and forgets those between. All of these are left.
@@ -157,12 +161,12 @@ def _pooled(
             with suppress(RuntimeError):  # it has broken
                 for job in jobs:
                     call = _call(job, runner, wait)
-                    futures[pool.schedule(_noted, [call], timeout=runner.time_limit)] = job
+                    futures[pool.schedule(_run_and_record, [call], timeout=runner.time_limit)] = job
             while futures:
-                done, _ = wait_for(futures, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-                if not done and not pool.active:
+                ended, _ = wait_for(futures, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
+                if not ended and not pool.active:
                     break
-                for future in done:
+                for future in ended:
                     job = futures.pop(future)
                     if not isinstance(future.exception(), BrokenProcessPool):
                         yield job, future
@@ -181,20 +185,20 @@ def _pool(count: int) -> Any:
     if forks:
         context.set_forkserver_preload(["spherenorm_experiments.execute", "torch._dynamo"])
     return ProcessPool(
-        count, initializer=_begin, initargs=(os.environ.get(FOLDER),), context=context
+        count, initializer=_init_worker, initargs=(os.environ.get(FOLDER),), context=context
     )
 
 
-def _begin(folder: str | None) -> None:
-    """Of a process of the pool: what a recipe prints goes to the standard error."""
+def _init_worker(folder: str | None) -> None:
+    """Start a process of the pool: what a recipe prints goes to the standard error."""
     die_with_parent()
     os.dup2(2, 1)
     if folder is not None:
         os.environ[FOLDER] = folder
 
 
-def _noted(call: Call) -> Outcome:
-    """The outcome of a call, in whose run it is noted if the pool stops it."""
+def _run_and_record(call: Call) -> Outcome:
+    """Return the outcome of a call, in whose run it is noted if the pool stops it."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return call()
@@ -210,16 +214,16 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
     """
     submitit = require_extra("submitit", "the backend slurm")
     # Called again with the same arguments after a preemption; what it did before is in the store.
-    called = {"__call__": lambda _, call: call()}
-    again = type("Requeued", (submitit.helpers.Checkpointable,), called)()
+    methods = {"__call__": lambda _, call: call()}
+    again = type("Requeued", (submitit.helpers.Checkpointable,), methods)()
     folder = jobs[0].first.store.root.resolve() / "slurm"
     executor = submitit.AutoExecutor(folder=folder, slurm_max_num_timeout=10)
-    asked = {"gpus_per_node": runner.gpus, "mem_gb": runner.memory}
+    resources = {"gpus_per_node": runner.gpus, "mem_gb": runner.memory}
     executor.update_parameters(
         cpus_per_task=max(runner.processes, 1 + runner.workers),
         timeout_min=runner.minutes,
         slurm_array_parallelism=max(1, count),
-        **{name: value for name, value in asked.items() if value},
+        **{name: value for name, value in resources.items() if value},
         **({} if runner.partition is None else {"slurm_partition": runner.partition}),
     )
     # Slurm itself keeps to `count` at a time; submitit's local processes would all start at once.
@@ -227,10 +231,12 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
         with executor.batch():
-            begun = [executor.submit(again, _limited(job, runner, wait)) for job in part]
-        of = {id(each): job for each, job in zip(begun, part, strict=True)}
-        for done in submitit.helpers.as_completed(begun):
-            yield of[id(done)], done.result
+            submitted = [
+                executor.submit(again, _call_with_timeout(job, runner, wait)) for job in part
+            ]
+        jobs_by_task = {id(task): job for task, job in zip(submitted, part, strict=True)}
+        for ended_task in submitit.helpers.as_completed(submitted):
+            yield jobs_by_task[id(ended_task)], ended_task.result
 
 
 def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterator[Ended]:
@@ -241,31 +247,33 @@ def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterato
         here: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": max(1, count)}
         cluster.init(runtime_env=paths, log_to_driver=False, include_dashboard=False, **here)
     memory = None if runner.memory is None else runner.memory * 2**30
-    asked = {"num_cpus": runner.processes, "num_gpus": runner.gpus, "memory": memory}
-    remote = cluster.remote(_called).options(max_retries=0, **asked)
-    left = {remote.remote(_limited(job, runner, wait)): job for job in jobs}
+    resources = {"num_cpus": runner.processes, "num_gpus": runner.gpus, "memory": memory}
+    remote = cluster.remote(_run).options(max_retries=0, **resources)
+    pending = {remote.remote(_call_with_timeout(job, runner, wait)): job for job in jobs}
     try:
-        while left:
-            (done, *_), _ = cluster.wait(list(left))
-            yield left.pop(done), functools.partial(cluster.get, done)
+        while pending:
+            (ended, *_), _ = cluster.wait(list(pending))
+            yield pending.pop(ended), functools.partial(cluster.get, ended)
     finally:
-        for each in left:
-            cluster.cancel(each, force=True)
+        for task in pending:
+            cluster.cancel(task, force=True)
 
 
-def _called(call: Call) -> Outcome:
+def _run(call: Call) -> Outcome:
     return call()
 
 
-def _limited(job: Job, runner: Runner, wait: float) -> Call:
+def _call_with_timeout(job: Job, runner: Runner, wait: float) -> Call:
     """The call of a job; with a time limit in a process of its own there, which can be stopped."""
     call = _call(job, runner, wait)
-    return call if runner.time_limit is None else functools.partial(_stopped, call, runner)
+    return call if runner.time_limit is None else functools.partial(_run_with_timeout, call, runner)
 
 
-def _stopped(call: Call, runner: Runner) -> Outcome:
+def _run_with_timeout(call: Call, runner: Runner) -> Outcome:
     with _pool(1) as pool:
-        outcome: Outcome = pool.schedule(_noted, [call], timeout=runner.time_limit).result()
+        outcome: Outcome = pool.schedule(
+            _run_and_record, [call], timeout=runner.time_limit
+        ).result()
     return outcome
 
 
@@ -275,7 +283,7 @@ package that it needs."""
 
 
 def find_backend(name: str) -> Callable[[Sequence[Job], int, Runner, float], Iterator[Ended]]:
-    """The backend called `name`.
+    """Return the backend called `name`.
 
     Raises:
         ValueError: there is none, or its package is missing.

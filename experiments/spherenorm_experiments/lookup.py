@@ -28,11 +28,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -85,14 +85,14 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
     except raised:
         raise
     except (Exception, SystemExit) as error:
-        said = repr(name) in str(error)
+        is_named = repr(name) in str(error)
         raise raised(
-            str(error) if said else f"{kind} {name!r}: {describe_with_user_line(error)}"
+            str(error) if is_named else f"{kind} {name!r}: {describe_with_user_line(error)}"
         ) from error
 
 
-def written(cls: type, method: str = "") -> str:
-    """A user's class, or a method of it, with its file and line."""
+def describe_source(cls: type, method: str = "") -> str:
+    """Return a user's class, or a method of it, with its file and line."""
     thing: Any = inspect.unwrap(getattr(cls, method)) if method else cls
     name, place = f"{method}() of {cls.__name__}" if method else cls.__name__, ""
     with suppress(OSError, TypeError):  # a class of an interactive session has no file
@@ -194,7 +194,7 @@ def import_file(path: Path) -> ModuleType:
 
 
 def find_task_class(name: str) -> type[AnyTask]:
-    """The class of the task called `name`, or `module:Class`.
+    """Return the class of the task called `name`, or `module:Class`.
 
     Raises:
         ValueError: there is none.
@@ -202,32 +202,32 @@ def find_task_class(name: str) -> type[AnyTask]:
     if ":" in name:
         with users_code("task", name):
             return look_up("task", name, "class", inspect.isclass)  # type: ignore[no-any-return]
-    known = registered("TASKS")
-    if name not in known:
-        raise unknown_name("task", name, known, "(your own: module:Class)")
+    addresses = registered("TASKS")
+    if name not in addresses:
+        raise unknown_name("task", name, addresses, "(your own: module:Class)")
     return load_registered("TASKS", name)  # type: ignore[no-any-return]
 
 
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
-    """The task called `name` (or `module:Class`) with these options.
+    """Return the task called `name` (or `module:Class`) with these options.
 
     Raises:
         ValueError: an unknown task or option, or an option's value that is none of its choices.
     """
     cls: Any = find_task_class(name)
-    hints, known = get_type_hints(cls), [f.name for f in fields(cls)]
-    given = {}
+    hints, option_names = get_type_hints(cls), [f.name for f in fields(cls)]
+    values = {}
     for option, value in (options or {}).items():
-        if option not in known:
-            right = did_you_mean(option, known) if known else "it has none"
+        if option not in option_names:
+            right = did_you_mean(option, option_names) if option_names else "it has none"
             raise ValueError(f"task {name!r} has no option {option!r}; {right}")
-        given[option] = as_hinted(value, hints[option], f"task {name!r}", option)
-    task: AnyTask = cls(**given)
+        values[option] = as_hinted(value, hints[option], f"task {name!r}", option)
+    task: AnyTask = cls(**values)
     return task
 
 
 def as_hinted(value: Any, hint: Any, owner: str, name: str) -> Any:
-    """A value from a command line or a JSON file as its type hint has it: a list as a tuple.
+    """Return a value from a command line or a JSON file as its type hint has it: a list as a tuple.
 
     Raises:
         ValueError: it is of another type; the message has owner, name, value and the reason.
@@ -242,7 +242,7 @@ def as_hinted(value: Any, hint: Any, owner: str, name: str) -> Any:
 
 @functools.cache
 def _adapter(hint: Any) -> TypeAdapter[Any] | None:
-    """The validator of a type; None for one that pydantic does not know."""
+    """Return the validator of a type; None for one that pydantic does not know."""
     try:
         return TypeAdapter(hint, config=LENIENT)
     except Exception:  # of many types; it takes no configuration for a model, either
@@ -252,10 +252,10 @@ def _adapter(hint: Any) -> TypeAdapter[Any] | None:
 def hints_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The type hints of a function's arguments; the type of the default where there is none."""
     try:
-        written = get_type_hints(function)
+        hints = get_type_hints(function)
     except NameError:  # a name that only a type checker imports
-        written = {}
-    return {name: written.get(name, _kind(default)) for name, default in defaults.items()}
+        hints = {}
+    return {name: hints.get(name, _kind(default)) for name, default in defaults.items()}
 
 
 def _kind(default: Any) -> Any:
@@ -267,7 +267,7 @@ def _kind(default: Any) -> Any:
 
 
 def load_recipe(name: str) -> Bound:
-    """The recipe called `name`, a registered name or `module:function`, at its defaults.
+    """Return the recipe called `name`, a registered name or `module:function`, at its defaults.
 
     Raises:
         RecipeError: the name or its module is wrong; the message has the name.
@@ -276,7 +276,7 @@ def load_recipe(name: str) -> Bound:
         return bind(name)
 
 
-def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: str) -> Bound:
+def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: str) -> Bound:
     """Bind a recipe to the hyper-parameters of a run; its rule is made already.
 
     Raises:
@@ -284,30 +284,31 @@ def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: st
             schedule for a recipe without a learning rate, or a recipe that makes another rule each
             time.
     """
-    bound = recipe.replace(**given)
+    bound = recipe.replace(**values)
     if schedule != "constant" and "lr" not in bound.defaults:
         lack = f"recipe {name!r} has no lr for the schedule {schedule!r}"
         raise ValueError(f"{lack}; use schedule=constant")
     hints = hints_of(bound.recipe, bound.defaults)
-    for own, value in given.items():
-        if isinstance(value, bool) and hints[own] == float | None:
-            raise ValueError(f"{own}={json.dumps(value)} is no value for recipe {name!r}")
-        as_hinted(value, hints[own], f"recipe {name!r}", own)
+    for hyper, value in values.items():
+        if isinstance(value, bool) and hints[hyper] == float | None:
+            raise ValueError(f"{hyper}={json.dumps(value)} is no value for recipe {name!r}")
+        as_hinted(value, hints[hyper], f"recipe {name!r}", hyper)
     try:
-        made, again = rule_text(bound.rule), rule_text(bound.replace().rule)
+        text, second_text = rule_text(bound.rule), rule_text(bound.replace().rule)
     except (Exception, SystemExit) as error:  # a user's recipe may raise anything
-        shown = ", ".join(f"{own}={json.dumps(v)}" for own, v in given.items()) or "its defaults"
+        settings = ", ".join(f"{hyper}={json.dumps(x)}" for hyper, x in values.items())
+        listed = settings or "its defaults"
         raise ValueError(
-            f"recipe {name!r} with {shown}: {describe_with_user_line(error)}"
+            f"recipe {name!r} with {listed}: {describe_with_user_line(error)}"
         ) from error
-    if made != again:  # a resumed run would go on with another one
-        differs = f"makes another rule each time: {made}, then {again}"
+    if text != second_text:  # a resumed run would go on with another one
+        differs = f"makes another rule each time: {text}, then {second_text}"
         raise ValueError(f"recipe {name!r} {differs}; let its hyper-parameters decide")
     return bound
 
 
 def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
-    """The recipe of a run, and that of the weights which it does not take.
+    """Return the recipe of a run, and that of the weights which it does not take.
 
     Raises:
         ValueError: see `bind_recipe`.
@@ -321,5 +322,94 @@ def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
 
 
 def rule_text(rule: Rule) -> str:
-    """The composition with its numbers, without addresses in memory."""
+    """Return the composition with its numbers, without addresses in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(rule))
+
+
+FOLDER = "SPHERENORM_DATA"
+"""The environment variable with the folder of all data sets. Processes that train inherit it."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The official layout of a data set.
+
+    Attributes:
+        name: of its folder, such as "imagenet".
+        title: such as "ImageNet-1k".
+        tree: the expected tree, as an error shows it.
+        paths: files and folders that must be there, relative to the data set's folder; of "a or b"
+            one of the two.
+        source: where the data set comes from.
+    """
+
+    name: str
+    title: str
+    tree: str
+    paths: tuple[str, ...]
+    source: str
+
+    def error(self, folder: Path, wrong: str) -> ValueError:
+        """Return an error about the folder, with the expected tree."""
+        return ValueError(f"{self.title}: {folder} {wrong}; expected\n{self.tree.strip()}")
+
+    def require(self, folder: Path) -> Path:
+        """Return the folder, if it has all paths.
+
+        Raises:
+            ValueError: one is missing; the message shows the expected tree.
+        """
+        for path in self.paths:
+            if not any((folder / either).exists() for either in path.split(" or ")):
+                raise self.error(folder, f"lacks {path}")
+        return folder
+
+    def folder(self) -> Path:
+        """The data set's folder in that of all data sets, which `--data` names; see `require`."""
+        return self.require(data_folder(self.title) / self.name)
+
+    def reader(self, read_folder: Callable[Concatenate[Path, P], T]) -> Callable[P, T]:
+        """The function without its first argument, which is the data set's folder, if complete.
+
+        A process reads the same of a folder once.
+        """
+        once = functools.lru_cache(maxsize=8)(read_folder)
+
+        @functools.wraps(read_folder)
+        def read_registered(*args: P.args, **options: P.kwargs) -> T:
+            return once(self.folder(), *args, **options)  # type: ignore[arg-type]
+
+        return read_registered
+
+
+def use_folder(folder: Path) -> None:
+    """Take the data sets from this folder, here and in processes that start from now on.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"--data {str(folder)!r}: there is no such folder")
+    os.environ[FOLDER] = str(folder.resolve())
+
+
+def data_folder(wanted: str = "this task") -> Path:
+    """Return the folder of all data sets.
+
+    Args:
+        wanted: the data set for which it is needed; errors name it.
+
+    Raises:
+        ValueError: none was given.
+    """
+    if FOLDER not in os.environ:
+        raise ValueError(f"{wanted} lies on disk: give its folder by --data DIR (or {FOLDER}=DIR)")
+    return Path(os.environ[FOLDER])
+
+
+def layouts() -> dict[str, Layout]:
+    """Return every registered layout, by name."""
+    return {name: load_registered("LAYOUTS", name) for name in registered("LAYOUTS")}

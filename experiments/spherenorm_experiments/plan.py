@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -82,12 +81,12 @@ class Plan:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON content."""
+        """Return the fields as JSON content."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Any) -> Plan:
-        """The inverse of `to_json`.
+        """Return the inverse of `to_json`.
 
         Raises:
             ValueError: the content is of something else.
@@ -104,32 +103,23 @@ class Request:
     Attributes:
         studies: their names, or `module:Class`.
         plan: the choices for all of them.
-        ended: its place in the order in which requests first came to their end; infinite for one
-            that has not. To repeat a request does not change it: what was seen was seen then.
     """
 
     studies: Sequence[str]
     plan: Plan
-    ended: float = math.inf
 
-    def save(self, store: Store, *, ended: bool = False) -> None:
-        """Write it, in place of an earlier request for the same studies under the same plan.
-
-        Args:
-            ended: nothing is left to run.
-        """
-        asked = {"studies": list(self.studies), "plan": self.plan.to_json()}
-        path = store.root / "plans" / f"{digest(asked)[:12]}.json"
-        others = {name: content for name, content in _documents(store).items() if content}
-        place = others.pop(path.name, {}).get("ended")
-        if ended and place is None:
-            place = 1 + max((other["ended"] or 0 for other in others.values()), default=0)
-        number = 1 + max((other["number"] for other in others.values()), default=0)
-        write_json(path, {**asked, "number": number, "ended": place})
+    def save(self, store: Store) -> None:
+        """Write it, if the same studies were not asked for under the same plan before."""
+        content = {"studies": list(self.studies), "plan": self.plan.to_json()}
+        path = store.root / "plans" / f"{digest(content)[:12]}.json"
+        documents = [document for document in _documents(store).values() if document]
+        number = 1 + max((document["number"] for document in documents), default=0)
+        if not (read_json(path) if path.exists() else None):
+            write_json(path, {**content, "number": number})
 
 
 def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
-    """Every request of the store, in the order in which they were asked.
+    """Read every request of the store, in the order in which they were first made.
 
     Returns:
         Those that can be read; and for the others, by file, the reason and what to do.
@@ -138,12 +128,11 @@ def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
     unusable: dict[str, str] = {}
     for name, content in _documents(store).items():
         try:
-            ended = math.inf if content["ended"] is None else content["ended"]
             plan = Plan.from_json(content["plan"])
-            requests.append((content["number"], Request(content["studies"], plan, ended)))
+            requests.append((content["number"], Request(content["studies"], plan)))
         except (KeyError, TypeError, ValueError) as error:
             unusable[name] = f"not of this version ({error}); {REPEAT}" if content else LOST_REQUEST
-    return [request for _, request in sorted(requests, key=lambda each: each[0])], unusable
+    return [request for _, request in sorted(requests, key=lambda numbered: numbered[0])], unusable
 
 
 def _documents(store: Store) -> dict[str, Any]:
@@ -159,16 +148,16 @@ REGIME = tuple(option.name for option in fields(Regime))
 
 
 def apply_plan(
-    plan: Plan, trials: Sequence[Trial], first: Sequence[Trial] | None = None
+    plan: Plan, trials: Sequence[Trial], first_round: Sequence[Trial] | None = None
 ) -> list[Trial]:
-    """The study's trials with the device and the overrides of a plan, each once.
+    """Return the study's trials with the device and the overrides of a plan, each once.
 
     A list of values makes of each trial as many; those of a later round, which has chosen among
     the values, stay as they are.
 
     Args:
         trials: those that the study asks for.
-        first: the trials of its first round, if these are of a later one.
+        first_round: the trials of its first round, if these are of a later one.
 
     Raises:
         ValueError: a setting that no trial has.
@@ -177,35 +166,37 @@ def apply_plan(
 
     if not plan.overrides and plan.device == Plan.device:
         return list(trials)
-    known_places = {trial.place for trial in (trials if first is None else first)}
+    known_places = {trial.place for trial in (trials if first_round is None else first_round)}
     settable = functools.cache(_settable)
-    known = {*SETTABLE}
+    settings = {*SETTABLE}
     applied: dict[tuple[Place, str], Trial] = {}
     for place, spec in ((trial.place, trial.spec) for trial in trials):
-        own = settable(spec.task, spec.recipe)
-        known |= own.keys()
-        given = {name: value for name, value in plan.overrides.items() if name in own}
+        parts = settable(spec.task, spec.recipe)
+        settings |= parts.keys()
+        overridden = {name: value for name, value in plan.overrides.items() if name in parts}
         changed: dict[str, dict[str, Any]] = {"": {}, "options": {}, "regime": {}, "recipe": {}}
-        for name, value in given.items():
-            changed[own[name]][name] = value
+        for name, value in overridden.items():
+            changed[parts[name]][name] = value
         for name, value in list(changed["recipe"].items()):  # chosen among the values already
             chosen = place not in known_places and isinstance(value, list)
             if chosen and spec.hyper_parameters.get(name) in value:
                 del changed["recipe"][name]
         regime = replace(spec.regime, **changed["regime"])
         options = {**spec.options, **changed["options"]}
-        whole = replace(spec, device=plan.device, options=options, regime=regime, **changed[""])
+        changed_spec = replace(
+            spec, device=plan.device, options=options, regime=regime, **changed[""]
+        )
         for point in points_of({**spec.hyper_parameters, **changed["recipe"]}):
-            each = replace(whole, hyper_parameters=point)
-            applied.setdefault((place, each.text), Trial(place, each))
-    unused = [name for name in plan.overrides if name not in known]
+            point_spec = replace(changed_spec, hyper_parameters=point)
+            applied.setdefault((place, point_spec.text), Trial(place, point_spec))
+    unused = [name for name in plan.overrides if name not in settings]
     if trials and unused:
-        raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], known)}")
+        raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], settings)}")
     return list(applied.values())
 
 
 def _settable(task: str, recipe: str) -> dict[str, str]:
-    """The settings that a run has, each with the part of a spec that it belongs to.
+    """Return the settings that a run has, each with the part of a spec that it belongs to.
 
     A regime means something where a task trains on batches.
     """

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from spherenorm import as_view, audit, metrics
 from spherenorm.support import look_up, unknown_name
 from spherenorm_experiments.lookup import users_code
-from spherenorm_experiments.ranks import whole
 from spherenorm_experiments.task import Task
 
 RECORDED = {"step", "loss", "grad_norm", "validation"}
@@ -34,7 +33,7 @@ MOST_CHANNELS = 4096
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """One optimizer step, of the weights of two or more dimensions, by name.
+    """An optimizer step of the weights of two or more dimensions, by name.
 
     Attributes:
         before: the weights before the step.
@@ -49,7 +48,7 @@ class MeasuredStep:
     views: Mapping[str, str | None]
 
     def invariant(self) -> list[tuple[str, str]]:
-        """The scale-invariant weights with their views."""
+        """Return the scale-invariant weights with their views."""
         return [(name, view) for name, view in self.views.items() if view is not None]
 
 
@@ -68,23 +67,23 @@ def norms(step: MeasuredStep) -> dict[str, float]:
         return {}
     before, after = step.before, step.after
     norm = torch.cat([metrics.norm(after[name], view) for name, view in invariant])
-    moved = torch.cat(
+    effective_steps = torch.cat(
         [metrics.effective_step(before[name], after[name], view) for name, view in invariant]
     )
-    angle = 2 * torch.asin((moved / 2).clamp(max=1))
+    angle = 2 * torch.asin((effective_steps / 2).clamp(max=1))
     squared = norm.square()
     return {
         "norm": float(norm.mean()),
         "norm_rms": float(squared.mean().sqrt()),
         "norm_total": float(squared.sum().sqrt()),
-        "effective_step": float(moved.mean()),
+        "effective_step": float(effective_steps.mean()),
         "angular_update": float(angle.mean()),
         "angular_update_rms": float(angle.square().mean().sqrt()),
     }
 
 
 def steps(step: MeasuredStep) -> dict[str, Any]:
-    """The mean effective step of the units of each scale-invariant weight, by its name."""
+    """Return the mean effective step of the units of each scale-invariant weight, by its name."""
     return {
         "steps": {
             name: float(
@@ -105,19 +104,19 @@ def detection(step: MeasuredStep) -> dict[str, Any]:
     every channel does.
     """
     only_largest = sum(map(len, step.before.values())) > MOST_CHANNELS
-    found = {}
+    statistics = {}
     for name, weight in step.before.items():
-        both: list[list[float | None]] = []
+        by_view: list[list[float | None]] = []
         for view in ("channel", "layer"):
             scale = math.sqrt(as_view(view).size(weight))
             statistic = metrics.cosine(weight, step.grad[name], view).abs() * scale
             if only_largest and view == "channel":  # of those that have a gradient
-                known = statistic[statistic.isfinite()]
-                statistic = known.max().reshape(1) if len(known) else statistic[:1]
+                finite = statistic[statistic.isfinite()]
+                statistic = finite.max().reshape(1) if len(finite) else statistic[:1]
             numbers = statistic.tolist()
-            both.append([float(f"{x:.4g}") if math.isfinite(x) else None for x in numbers])
-        found[name] = both
-    return {"statistic": found}
+            by_view.append([float(f"{x:.4g}") if math.isfinite(x) else None for x in numbers])
+        statistics[name] = by_view
+    return {"statistic": statistics}
 
 
 Probe = Callable[[MeasuredStep], dict[str, Any]]
@@ -126,7 +125,7 @@ PROBES: dict[str, Probe] = {"norms": norms, "steps": steps, "detection": detecti
 
 
 def find_probe(name: str) -> Probe:
-    """The probe called `name`, a key of `PROBES` or `module:function`.
+    """Return the probe called `name`, a key of `PROBES` or `module:function`.
 
     Raises:
         ValueError: there is none.
@@ -140,17 +139,17 @@ def find_probe(name: str) -> Probe:
 
 
 def measure(probes: Sequence[Probe], step: MeasuredStep) -> dict[str, Any]:
-    """The numbers of all probes on a step.
+    """Return the numbers of all probes on a step.
 
     Raises:
         ValueError: a name that another probe or the engine has given.
     """
     measured: dict[str, Any] = {}
     for probe in probes:
-        found = probe(step)
-        if taken := found.keys() & (measured.keys() | RECORDED):
-            raise ValueError(f"a probe's number has the name {min(taken)!r}, which is taken")
-        measured |= found
+        numbers = probe(step)
+        if repeated := numbers.keys() & (measured.keys() | RECORDED):
+            raise ValueError(f"a probe's number has the name {min(repeated)!r}, which is taken")
+        measured |= numbers
     return measured
 
 
@@ -176,7 +175,7 @@ class Watched:
 
     @classmethod
     def of(cls, module: nn.Module, task: Task, device: str) -> Watched:
-        """The weights of a model that is not sharded yet."""
+        """Watch the weights of a model."""
         weights = dict(module.named_parameters())
         inputs = [x.to(device) if isinstance(x, Tensor) else x for x in task.audit_inputs()]
         learned = [name for name, x in weights.items() if x.ndim > 1 and x.requires_grad]
@@ -195,20 +194,20 @@ class Watched:
         return {name: x.clone() for name, x in self.now(module).items()}
 
     def now(self, module: nn.Module) -> dict[str, Tensor]:
-        """The weights, whole but not copied."""
+        """Return the weights, which are not copied."""
         weights = dict(module.named_parameters())
-        return {name: whole(weights[name].detach()) for name in self.views}
+        return {name: weights[name].detach() for name in self.views}
 
     def gradients(self, module: nn.Module) -> dict[str, Tensor]:
-        """The gradients; zero for a weight without."""
-        found, weights = {}, dict(module.named_parameters())
+        """Return the gradients; zero for a weight without."""
+        gradients, weights = {}, dict(module.named_parameters())
         for name in self.views:
             grad = weights[name].grad
-            found[name] = whole(torch.zeros_like(weights[name]) if grad is None else grad).detach()
-        return found
+            gradients[name] = (torch.zeros_like(weights[name]) if grad is None else grad).detach()
+        return gradients
 
     def mean_norm(self, module: nn.Module) -> float | None:
-        """The mean norm of the scale-invariant units; None without any."""
+        """Return the mean norm of the scale-invariant units; None without any."""
         weights = self.now(module)
         norms = [metrics.norm(weights[name], view) for name, view in self.views.items() if view]
         return float(torch.cat(norms).mean()) if norms else None
@@ -219,7 +218,7 @@ _AUDITED: dict[Any, dict[str, str | None]] = {}
 
 
 def _audited(module: nn.Module, task: Task, inputs: Sequence[Any]) -> dict[str, str | None]:
-    """The view of each weight by an audit.
+    """Return the view of each weight by an audit.
 
     Runs of a study begin with the same model: this one is audited once.
     """
@@ -232,6 +231,6 @@ def _audited(module: nn.Module, task: Task, inputs: Sequence[Any]) -> dict[str, 
     # Options are JSON; a user's task may have no hash.
     key = type(task), repr(task), learned, digest.digest()
     if key not in _AUDITED:
-        found = audit(module, tuple(inputs), views=("channel", "layer"))
-        _AUDITED[key] = {finding.name: finding.view for finding in found}
+        findings = audit(module, tuple(inputs), views=("channel", "layer"))
+        _AUDITED[key] = {finding.name: finding.view for finding in findings}
     return dict(_AUDITED[key])

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
-from spherenorm_experiments.comparison import INTERIM, Comparison, find_study
+from spherenorm_experiments.comparison import COMMAND, INTERIM, Comparison, find_study
 from spherenorm_experiments.comparison_report import (
     ArmResult,
     metric_of,
@@ -58,7 +58,7 @@ class Section:
 
     Attributes:
         plan: the setting: a plan without a choice of seeds.
-        older: of each run of other code than is here, the modules that have changed since.
+        older: of each run of other code than is here, what has changed since.
     """
 
     study: Study
@@ -72,8 +72,8 @@ class Section:
         notes = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
         ended, planned = len(self.results), self.results.planned
         if ended < planned:
-            left = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
-            notes.append(left)
+            progress = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
+            notes.append(progress)
         if self.older:
             modules = [name or "unknown" for name in sorted({*itertools.chain(*self.older)})]
             more = f" and {len(modules) - NAMED} more" if len(modules) > NAMED else ""
@@ -101,17 +101,17 @@ class Section:
 
     @functools.cached_property
     def decisions(self) -> list[Decision]:
-        """Of all claims of the study."""
+        """The decisions on all claims of the study."""
         decided = self.study.decide_claims(self.results)
         if self.decides:
             return decided
-        return [without_verdict(each, "the smoke tier decides nothing") for each in decided]
+        return [without_verdict(decision, "the smoke tier decides nothing") for decision in decided]
 
 
 def sections(
     store: Store, requests: Sequence[Request], wanted: Collection[str] = ()
 ) -> list[Section]:
-    """One section for each study and setting that was ever asked for.
+    """Read the section of each study and setting that was ever asked for.
 
     They are in the order of their package, the defaults before other settings.
 
@@ -127,45 +127,48 @@ def sections(
         setting = json.dumps(request.plan.without_seeds.to_json(), sort_keys=True)
         for name in request.studies:
             by_setting.setdefault((name, setting), []).append(request)
-    made = []
-    for (name, _), asked in by_setting.items():
+    study_sections = []
+    for (name, _), plan_requests in by_setting.items():
         try:
             study = find_study(name)
-            if wanted and not {name, study.name} & {*wanted, *(each.lower() for each in wanted)}:
+            if wanted and not {name, study.name} & {
+                *wanted,
+                *(name_wanted.lower() for name_wanted in wanted),
+            }:
                 continue
-            results = _gathered(study, asked, store)
+            results = _merge_requests(study, plan_requests, store)
         except Exception as error:  # a user's study may raise anything
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
         old = [list(modules) for item in results if (modules := store.changed(item.code))]
-        made.append(Section(study, asked[0].plan.without_seeds, results, old))
-    return sorted((section for section in made if section.results.planned), key=_order)
+        study_sections.append(Section(study, plan_requests[0].plan.without_seeds, results, old))
+    return sorted((section for section in study_sections if section.results.planned), key=_order)
 
 
-def _gathered(study: Study, asked: Sequence[Request], store: Store) -> Runs:
-    """The stored results of several requests for a study as one: seeds and arms add up.
+def _merge_requests(study: Study, requests: Sequence[Request], store: Store) -> Runs:
+    """Return the stored results of several requests for a study as one: seeds and arms add up.
 
-    They know which seeds there were at the end of each request, since a claim that grew has to pay
-    for that.
+    They know how many seeds each request has added, since a claim says if its number has grown.
     """
-    parts = [_trials(study, request.plan, store) for request in asked]
-    trials = {(each.place, spec_name(each.spec)): each.spec for part in parts for each in part}
+    parts = [_trials(study, request.plan, store) for request in requests]
+    trials = {(trial.place, spec_name(trial.spec)): trial.spec for part in parts for trial in part}
     rows = store.newest(trials.values())
     items = [Result.of(place, rows[name]) for place, name in trials if name in rows]
     missing = [key for key in trials if key[1] not in rows]
     errors, places = _errors(store) if missing else {}, [place for place, _ in missing]
     failed = [f"{place}: {errors[name]}" for place, name in missing if name in errors]
-    every = dict.fromkeys([*(item.place for item in items), *places])
-    seen, looks = frozenset[int](), []
-    for _, part in sorted(zip(asked, parts, strict=True), key=lambda pair: pair[0].ended):
-        seen |= {trial.spec.seed for trial in part if spec_name(trial.spec) in rows}
-        looks.append(seen)
-    return Runs(items, failed, {place: places.count(place) for place in every}, looks)
+    ordered_places = dict.fromkeys([*(item.place for item in items), *places])
+    seeds, counts = set[int](), []
+    for part in parts:
+        seeds |= {trial.spec.seed for trial in part if spec_name(trial.spec) in rows}
+        counts.append(len(seeds))
+    missing_counts = {place: places.count(place) for place in ordered_places}
+    return Runs(items, failed, missing_counts, counts)
 
 
 def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
-    """The trials that a plan asks for, as far as they are known."""
+    """Return the trials that a plan asks for, as far as they are known."""
     trials, results = planned_trials(study, plan, Runs()), Runs()
     while True:
         rows = store.newest(trial.spec for trial in trials)
@@ -178,31 +181,31 @@ def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
 
 
 def _errors(store: Store) -> dict[str, str]:
-    """The errors of runs that have failed, by the names of their specs."""
-    found: dict[str, str] = {}
+    """Return the errors of runs that have failed, by the names of their specs."""
+    errors: dict[str, str] = {}
     for folder in store.folders():
         status = folder.status() if not (folder.path / "rows.json").exists() else {}
         if status.get("state") == "failed":
             error = status.get("error", "no reason is known")
-            own = status.get("names") or [folder.name]
-            found |= {name.rpartition("-")[0]: error for name in own}
-    return found
+            names = status.get("names") or [folder.name]
+            errors |= {name.rpartition("-")[0]: error for name in names}
+    return errors
 
 
 def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
     order = [name for package in study_packages() for name in getattr(package, "ORDER", ())]
     place = order.index(name) if name in order else len(order)
-    usual = bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
-    return place, name, *usual
+    rank = bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
+    return place, name, *rank
 
 
 def _seeds(results: Runs) -> str:
-    """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
+    """Return the seeds in runs of consecutive ones: "seeds 0–4, 7"."""
     seeds = sorted({item.spec.seed for item in results})
-    first = [seed for seed in seeds if seed - 1 not in seeds]
-    last = [seed for seed in seeds if seed + 1 not in seeds]
-    spans = (str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
+    starts = [seed for seed in seeds if seed - 1 not in seeds]
+    ends = [seed for seed in seeds if seed + 1 not in seeds]
+    spans = (str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(spans)}" if seeds else "no runs yet"
 
 
@@ -220,7 +223,7 @@ class Group(NamedTuple):
         return ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
 
 
-def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def with_labels(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The claims of a section with its label and anchor, and a label such as t1.growth.sgdp."""
     section = {"study": entry["label"], "anchor": entry["anchor"]}
     return [
@@ -229,15 +232,17 @@ def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
-    """The claims by kind, the paper's first; kinds without a claim are left out."""
-    known, made = list(claims), []
+def group_by_kind(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
+    """Return the claims by kind, the paper's first; kinds without a claim are left out."""
+    all_claims, grouped = list(claims), []
     for kind in KINDS:
-        chosen = [claim for claim in known if claim["kind"] == kind]
-        found = [claim["verdict"] for claim in chosen]
-        counts = [(str(v), found.count(v)) for v in VERDICTS if v in found or v in VERDICTS[:2]]
-        made += [Group(kind, TITLES[kind], chosen, dict[str, int](counts))] if chosen else []
-    return made
+        chosen = [claim for claim in all_claims if claim["kind"] == kind]
+        verdicts = [claim["verdict"] for claim in chosen]
+        counts = [
+            (str(v), verdicts.count(v)) for v in VERDICTS if v in verdicts or v in VERDICTS[:2]
+        ]
+        grouped += [Group(kind, TITLES[kind], chosen, dict[str, int](counts))] if chosen else []
+    return grouped
 
 
 RULES = (
@@ -269,31 +274,33 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     Raises:
         StoreError: the page cannot be written.
     """
-    shown = [entry for section in sections if (entry := _shown(section)) is not None]
-    for number, entry in enumerate(shown):
-        earlier = sum(other["name"] == entry["name"] for other in shown[:number])
+    contexts = [entry for section in sections if (entry := _section_context(section)) is not None]
+    for number, entry in enumerate(contexts):
+        earlier = sum(previous["name"] == entry["name"] for previous in contexts[:number])
         entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
-        entry["claims"] = labeled(entry)
-        entry["groups"] = groups(entry["claims"])
+        entry["claims"] = with_labels(entry)
+        entry["groups"] = group_by_kind(entry["claims"])
         entry["figures"] = panels(entry["pictures"], f"figure-{entry['anchor']}")
-    claims = [claim for entry in shown for claim in entry["claims"]]
-    figures = [panel for entry in shown for panel in entry["figures"]]
-    if is_comparison(sections) and shown:
-        content = {"section": shown[0], "compared": Compared(sections[0]), "rules": RULES}
+    claims = [claim for entry in contexts for claim in entry["claims"]]
+    figures = [panel for entry in contexts for panel in entry["figures"]]
+    if is_comparison(sections) and contexts:
+        content = {"section": contexts[0], "compared": ComparisonText(sections[0]), "rules": RULES}
         name = "compare.html.j2"
     else:
-        known = [section for section in sections if not _raises(section)]
+        readable = [section for section in sections if not _raises(section)]
         name = "report.html.j2"
         content = {
-            "sections": shown,
-            "groups": groups(claims),
-            "overviews": overviews(known),
+            "sections": contexts,
+            "groups": group_by_kind(claims),
+            "overviews": overviews(readable),
             "rules": rules(),
             "date": datetime.date.today().isoformat(),
         }
     page = _template(name).render(library=library(), archive=archive(figures), **content)
     write_file(path, page.encode())
-    problems = [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]]
+    problems = [
+        f"{entry['label']}: {problem}" for entry in contexts for problem in entry["problems"]
+    ]
     return Page(claims, problems)
 
 
@@ -323,26 +330,26 @@ class Overview:
 
 def overviews(sections: Sequence[Section]) -> list[Overview]:
     """Return the overviews of all packages of studies that have one of these sections."""
-    found: list[Overview] = []
+    made_overviews: list[Overview] = []
     for package in study_packages():
         address: str = getattr(package, "OVERVIEW", "")
         if address:
             module, _, attribute = address.partition(":")
             make = getattr(importlib.import_module(f"{package.__name__}.{module}"), attribute)
             overview: Overview | None = make(sections)
-            found += [] if overview is None else [overview]
-    return found
+            made_overviews += [] if overview is None else [overview]
+    return made_overviews
 
 
 def _raises(section: Section) -> bool:
-    """True if its claims cannot be decided, which its own section tells."""
+    """Return True if its claims cannot be decided, which its own section tells."""
     try:
         return not section.decisions
     except Exception:  # a user's study may raise anything
         return True
 
 
-def _shown(section: Section) -> dict[str, Any] | None:
+def _section_context(section: Section) -> dict[str, Any] | None:
     """A section as the template takes it; None, with a warning, if a recipe of it is not here."""
     study, results = section.study, section.results
     parts: dict[str, Callable[[], list[Any]]] = {
@@ -350,16 +357,16 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "tables": lambda: study.all_tables(results),
         "pictures": lambda: study.pictures(results),
     }
-    made: dict[str, list[Any]] = {}
+    parts_made: dict[str, list[Any]] = {}
     problems = []
     for name, part in parts.items():
         try:
-            made[name] = part()
+            parts_made[name] = part()
         except RecipeError as error:
             warnings.warn(f"{section.label} is left out: {error}", StoreWarning, stacklevel=2)
             return None
         except Exception as error:  # a study that raises leaves the others their sections
-            made[name] = []
+            parts_made[name] = []
             problems.append(f"no {name}: {one_line(error)}")
     return {
         "name": study.name,
@@ -373,22 +380,24 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "diverged": _diverged(section),
         "problems": problems,
         "notes": section.notes,
-        **made,
+        **parts_made,
     }
 
 
 def _diverged(section: Section) -> str:
-    """The runs that diverged: each with its step, or of an arm with many points how many."""
-    texts, lost = [], [item for item in section.results if item.diverged]
-    for place in dict.fromkeys(item.place for item in lost):
-        own = [item for item in section.results if item.place == place]
-        steps = {x.spec.seed: x.summary["diverged_at"] for x in own if x.diverged}
-        if any(item.index is not None for item in own):
-            texts.append(f"{place}: {sum(x.diverged for x in own)} of {len(own)}")
+    """Return the runs that diverged: each with its step, or of an arm with many points how many."""
+    texts, diverged = [], [item for item in section.results if item.diverged]
+    for place in dict.fromkeys(item.place for item in diverged):
+        runs_of_place = [item for item in section.results if item.place == place]
+        steps = {x.spec.seed: x.summary["diverged_at"] for x in runs_of_place if x.diverged}
+        if any(item.index is not None for item in runs_of_place):
+            texts.append(
+                f"{place}: {sum(x.diverged for x in runs_of_place)} of {len(runs_of_place)}"
+            )
         else:
             texts += [f"{place}, seed {seed}: step {step}" for seed, step in steps.items()]
     more = "; …" if len(texts) > 6 else ""
-    return f"{len(lost)} of them diverged ({'; '.join(texts[:6])}{more})" if lost else ""
+    return f"{len(diverged)} of them diverged ({'; '.join(texts[:6])}{more})" if diverged else ""
 
 
 class Sentence(NamedTuple):
@@ -404,29 +413,31 @@ class Sentence(NamedTuple):
 
 
 def _searched(entry: ArmResult) -> str:
-    """The number of an arm's trials, and what they span."""
-    count, spans = len(entry.tried), []
-    for name in (name for name in entry.search.names if hyper(name) in entry.tried):
-        low, high = entry.tried[hyper(name)].min(), entry.tried[hyper(name)].max()
+    """Return the number of an arm's trials, and what they span."""
+    count, spans = len(entry.grid_scores), []
+    for name in (name for name in entry.search.names if hyper(name) in entry.grid_scores):
+        low, high = entry.grid_scores[hyper(name)].min(), entry.grid_scores[hyper(name)].max()
         spans.append(f"{name} {low:g} to {high:g}" if low < high else f"{name} {low:g}")
     return f"{count} trial{'s' * (count != 1)} ({', '.join(spans)})"
 
 
-class Compared:
-    """A comparison on one condition in words."""
+class ComparisonText:
+    """A comparison in words."""
 
     def __init__(self, section: Section) -> None:
         study = section.study
         assert isinstance(study, Comparison)
         self.section, self.study = section, study
-        self.entries = study.entries(section.results)
+        self.entries = study.arm_results(section.results)
 
     @property
     def title(self) -> str:
         names = [arm.name for arm in self.study.arms]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
         score = f" ({self.score})" if self.entries else ""
-        return f"{self.study.conditions[0].place}{score}: {listed}"
+        condition = self.study.conditions[0]
+        place = condition.place if len(self.study.conditions) == 1 else condition.task
+        return f"{place}{score}: {listed}"
 
     @property
     def score(self) -> str:
@@ -442,52 +453,72 @@ class Compared:
     def about(self) -> str:
         """The runs, in two sentences."""
         runs, tier = self.section.results, self.section.plan.tier
-        searches = {each.arm.name: _searched(each) for each in self.entries}
+        searches = {result.arm.name: _searched(result) for result in self.entries}
         alike = len({*searches.values()}) == 1
         tuned = {"each optimizer": next(iter(searches.values()))} if alike else searches
-        said = ", ".join(f"{name} in {search}" for name, search in tuned.items())
+        spans = ", ".join(f"{name} in {search}" for name, search in tuned.items())
         if not len(runs):
             return f"No run has ended of {runs.planned}."
         seeds = len({item.spec.seed for item in runs})
         return (
             f"{f'Tier {tier}: ' if tier != 'small' else ''}{len(runs)} runs, {seeds} "
             f"seed{'s' * (seeds != 1)}; {training_of(runs)}. Tuned seed by seed on validation: "
-            f"{said}."
+            f"{spans}."
         )
 
     @property
     def sentences(self) -> list[Sentence]:
-        """One for each pair whose scores are compared; these claims come first."""
+        """A sentence for each pair, on its scores and then on its steps to a target."""
         pairs = self.study.comparisons if self.study.scored else []
-        named = zip(pairs, self.section.decisions, strict=False)
-        return [self._sentence(ours.name, base.name, each) for (_, (base, ours)), each in named]
+        decisions = self.section.decisions
+        sentences = []
+        for number, (condition, (base, arm)) in enumerate(pairs):
+            place = f"{condition.label}: " if len(self.study.conditions) > 1 else ""
+            pair_sentences = [self._sentence(arm.name, base.name, decisions[number])]
+            if self.study.target is not None:
+                speed = decisions[len(pairs) + number]
+                pair_sentences.append(self._sentence_on_speed(arm.name, base.name, speed))
+            sentences += [
+                sentence._replace(text=place + sentence.text) for sentence in pair_sentences
+            ]
+        return sentences
 
-    def _sentence(self, ours: str, base: str, decision: Decision) -> Sentence:
+    def _sentence_on_speed(self, arm: str, base: str, decision: Decision) -> Sentence:
+        number = decision.numbers[0] if decision.numbers else None
+        text = f"{arm} against {base}: no seed has reached {self.study.target} in either"
+        if number is not None and number.number is None:
+            text = f"{arm} against {base}: no seed has reached {self.study.target} in both"
+        elif number is not None:
+            text = f"{arm} reaches {self.study.target} in {number} of the steps of {base}"
+        reason = f"({self._reason(decision, 0.0, '')}; fewer is better)"
+        return Sentence(text, decision.verdict, decision.verdict_word, reason)
+
+    def _sentence(self, arm: str, base: str, decision: Decision) -> Sentence:
         claim, unit = decision.claim, " points" if decision.claim.unit == "pp" else ""
         number = decision.numbers[0] if decision.numbers else None
         ends = number.interval if number else None
         if number is not None and number.diverged:  # the sign test decides
-            text = f"{ours} against {base}"
+            text = f"{arm} against {base}"
             if decision.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
                 above = decision.supported == (claim.sign == ">")
                 word = "higher" if above else "lower"
-                text = f"{ours} scores {word} than {base} on most seeds where they differ"
+                text = f"{arm} scores {word} than {base} on most seeds where they differ"
             text += f"; {number.diverged} seeds diverged"
         elif number is None or number.number is None:
-            text = f"{ours} against {base}: no seed has a score in both"
+            text = f"{arm} against {base}: no seed has a score in both"
         elif number.number == 0 and ends == (0.0, 0.0):
-            text = f"{ours} scores as {base} does on each seed"
+            text = f"{arm} scores as {base} does on each seed"
         else:
             size, word = abs(number.number), "higher" if number.number >= 0 else "lower"
             between = "" if ends is None else f" [{ends[0]:+.3g}, {ends[1]:+.3g}]"
-            text = f"{ours} scores {size:.3g}{unit} {word} than {base}{between}"
+            text = f"{arm} scores {size:.3g}{unit} {word} than {base}{between}"
         direction = "lower is better" if claim.sign == "<" else "higher is better"
         reason = self._reason(decision, claim.tested_margin or 0, unit)
-        word = decision.comparison_word
+        word = decision.verdict_word
         return Sentence(text, decision.verdict, word, f"({reason}; {direction})")
 
     def _reason(self, decision: Decision, margin: float, unit: str) -> str:
-        """The reason for a verdict, or what is missing for one."""
+        """Return the reason for a verdict, or what is missing for one."""
         p, seeds = decision.p, decision.seeds
         counted = f"{seeds} seed{'s' * (seeds != 1)}"
         if decision.verdict is Verdict.EQUIVALENT:
@@ -499,9 +530,8 @@ class Compared:
             equal = f"; within ±{margin:g}{unit}, which count as equal" if small else ""
             return f"p = {p or 0:.2g}, {counted}{equal}"
         if decision.verdict is Verdict.INCONCLUSIVE:
-            found = decision.detectable
-            detects = "" if found is None else f"; {counted} detect {found:.2g}{unit}"
-            return f"p = {p:.2g}{detects}"
+            effect = decision.detectable_text
+            return f"p = {p:.2g}" + (f"; {counted} detect {effect}" if effect else "")
         if not self.section.decides:
             return "the smoke tier decides nothing"
         if INTERIM in decision.detail:
@@ -510,10 +540,11 @@ class Compared:
 
 
 def is_comparison(sections: Sequence[Section]) -> bool:
-    """True for one section, of optimizers that are compared on one condition without the paper."""
+    """True for one section, of a request to compare or of one condition without the paper."""
     if len(sections) != 1 or not isinstance(study := sections[0].study, Comparison):
         return False
-    return len(study.conditions) == 1 and not study.departures
+    is_request = study.lookup_name.startswith(f"{COMMAND} ")
+    return (is_request or len(study.conditions) == 1) and not study.departures
 
 
 @functools.cache
@@ -577,12 +608,12 @@ class Panel:
 
 
 def panels(pictures: Sequence[Picture], prefix: str) -> list[Panel]:
-    """The pictures of a section, with figures whose ids begin with a prefix."""
+    """Return the pictures of a section, with figures whose ids begin with a prefix."""
     return [Panel(f"{prefix}-{number}", picture) for number, picture in enumerate(pictures, 1)]
 
 
 def archive(panels: Iterable[Panel]) -> Markup:
-    """The figures of a page by id, as compressed JSON in letters; a browser unpacks it."""
+    """Return the figures of a page by id, as compressed JSON in letters; a browser unpacks it."""
     figures = {
         panel.id: json.loads(panel.picture.figure.to_json(remove_uids=True)) for panel in panels
     }
@@ -590,7 +621,7 @@ def archive(panels: Iterable[Panel]) -> Markup:
 
 
 def library() -> Markup:
-    """The drawing library, compressed: 4.8 MB take 2."""
+    """Return the drawing library, compressed: 4.8 MB take 2."""
     return _packed(plotly.offline.get_plotlyjs())
 
 

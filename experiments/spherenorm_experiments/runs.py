@@ -19,7 +19,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -55,7 +55,7 @@ COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", "better", "goo
 more is better in any task and a run that diverged has minus infinity.
 """
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 Key = str | Callable[["Result"], float | None]
 """A column of the frame, or a function of a run; None where it was not measured."""
@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run in a study."""
+    """A run that a study asks for."""
 
     place: Place
     spec: Spec
@@ -88,14 +88,22 @@ class ResolvedTrial(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Row):
-    """A run that has ended, finished or diverged, at its place."""
+    """A run that has ended, finished or diverged, at its place.
+
+    Attributes:
+        recorded_numbers: the value of each `RecordedNumber` that has been asked for, by its name.
+    """
 
     place: Place
+    recorded_numbers: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, place: Place, row: Row) -> Result:
-        """A stored run at its place."""
-        return cls(**{each.name: getattr(row, each.name) for each in fields(row)}, place=place)
+        """Return a stored run at its place."""
+        return cls(
+            **{row_field.name: getattr(row, row_field.name) for row_field in fields(row)},
+            place=place,
+        )
 
     @property
     def diverged(self) -> bool:
@@ -115,11 +123,36 @@ class Result(Row):
         return self.records()
 
     def curve(self, key: str) -> dict[int, float]:
-        """A metric by step; empty if the run has not kept it."""
+        """Return a metric by step; empty if the run has not kept it."""
         if key in self.arrays:
-            every = int(self.summary["every"] or 1)
-            return {place * every: float(x) for place, x in enumerate(self.arrays[key])}
-        return {each["step"]: each[key] for each in self.metrics if each.get(key) is not None}
+            interval = int(self.summary["every"] or 1)
+            return {place * interval: float(x) for place, x in enumerate(self.arrays[key])}
+        return {
+            record["step"]: record[key] for record in self.metrics if record.get(key) is not None
+        }
+
+
+@dataclass(frozen=True)
+class RecordedNumber:
+    """A number of a run that its summary does not have, such as one of its records; a `Key`.
+
+    Each run keeps the value under the name of the number. So a file of rows, which has neither
+    records nor arrays, has the value.
+
+        last_loss = RecordedNumber("last loss", lambda run: run.metrics[-1]["loss"])
+
+    Attributes:
+        name: one name for one number; it contains the arguments, if there are any.
+        compute: a function of a run; None where it was not measured. It may return a list.
+    """
+
+    name: str
+    compute: Callable[[Result], Any]
+
+    def __call__(self, run: Result) -> Any:
+        if self.name not in run.recorded_numbers:
+            run.recorded_numbers[self.name] = self.compute(run)
+        return run.recorded_numbers[self.name]
 
 
 class Runs:
@@ -127,31 +160,31 @@ class Runs:
 
     Args:
         failed: places and errors of runs that failed.
-        lacking: the number of runs without a result, by place.
-        looks: the seeds that could be looked at, request by request, if a store has kept these.
+        missing_counts: the number of runs without a result, by place.
+        seed_counts: how many seeds there were after each request, if a store has kept these.
     """
 
     def __init__(
         self,
         items: Iterable[Result] = (),
         failed: Sequence[str] = (),
-        lacking: Mapping[Place, int] | None = None,
-        looks: Sequence[frozenset[int]] = (),
+        missing_counts: Mapping[Place, int] | None = None,
+        seed_counts: Sequence[int] = (),
     ) -> None:
         self.items, self.failed = list(items), list(failed)
-        self.lacking, self.looks = dict(lacking or {}), tuple(looks)
+        self.missing_counts, self.seed_counts = dict(missing_counts or {}), tuple(seed_counts)
         self._made: dict[Any, Any] = {}
 
     @classmethod
     def load(cls, planned: Sequence[ResolvedTrial], store: Store) -> Runs:
-        """The results of these runs as far as they have ended."""
+        """Return the results of these runs as far as they have ended."""
         rows = store.find(run.name for _, run in planned)
         return cls(Result.of(place, rows[run.name]) for place, run in planned if run.name in rows)
 
     @property
     def planned(self) -> int:
         """The number of runs that were asked for."""
-        return len(self) + sum(self.lacking.values())
+        return len(self) + sum(self.missing_counts.values())
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -164,11 +197,16 @@ class Runs:
         return list(dict.fromkeys(item.place for item in self.items))
 
     def where(self, condition: Callable[[Result], bool]) -> Runs:
-        """The runs for which the condition is true."""
-        return Runs([item for item in self.items if condition(item)], (), self.lacking, self.looks)
+        """Return the runs for which the condition is true."""
+        return Runs(
+            [item for item in self.items if condition(item)],
+            (),
+            self.missing_counts,
+            self.seed_counts,
+        )
 
     def on(self, condition: str) -> Runs:
-        """The runs on a condition."""
+        """Return the runs on a condition."""
         return self.where(lambda item: item.place.condition == condition)
 
     @functools.cached_property
@@ -182,12 +220,12 @@ class Runs:
             numbers = dict.fromkeys((*WORST, "goodness"), float)
             return pd.DataFrame(columns=["run", *COLUMNS]).astype(numbers)
         frame = frame.reindex(columns=[*frame.columns, *(c for c in COLUMNS if c not in frame)])
-        lost = frame.pop("lost")
+        diverged = frame.pop("lost")
         for name in frame.columns:
             if (worst := _worst(name)) is not None:
-                frame[name] = frame[name].astype(float).mask(lost, worst)
+                frame[name] = frame[name].astype(float).mask(diverged, worst)
         ratio = frame.norm_last / frame.norm_start.where(frame.norm_start != 0)
-        frame["growth"] = ratio.mask(lost, math.inf)
+        frame["growth"] = ratio.mask(diverged, math.inf)
         falling = frame.better == "lower"
         _turn_worst(frame, falling)
         frame["goodness"] = frame.validation.mask(falling, -frame.validation)
@@ -200,11 +238,11 @@ class Runs:
         return dict(iter(ordered.groupby(["condition", "arm"], sort=False)))
 
     def all_runs(self, condition: str, arm: str) -> pd.DataFrame:
-        """All runs of an arm, by point."""
+        """Return all runs of an arm, by point."""
         return self._arms.get((condition, arm), self.frame[:0])
 
     def complete_grid(self, condition: str, arm: str) -> pd.DataFrame:
-        """The runs at as many points as have ended on the same seeds.
+        """Return the runs at as many points as have ended on the same seeds.
 
         So a few runs of more seeds, or of one more point, do not narrow the search to their points,
         or the comparison to their seeds.
@@ -213,32 +251,36 @@ class Runs:
             ("of", condition, arm), lambda: _largest_complete_grid(self.all_runs(condition, arm))
         )
 
-    def selected(self, condition: str, arm: str, by: str = "") -> pd.DataFrame:
-        """Of each seed the run at the point that its own validation set chooses; see `choose`.
+    def selected(self, condition: str, arm: str, rate_chosen_by: str = "") -> pd.DataFrame:
+        """Select each seed's run by its validation score; see `select_by_validation`.
 
         Args:
-            by: another arm, whose choice of the learning rate counts.
+            rate_chosen_by: another arm, whose choice of the learning rate counts.
         """
-        own = self.complete_grid(condition, arm)
-        if not by:
-            return self.cached(("best", condition, arm), lambda: select_by_validation(own))
-        reference = self.selected(condition, by)
-        return self.cached(("best", condition, arm, by), lambda: _chosen_by(reference, own))
+        arm_runs = self.complete_grid(condition, arm)
+        if not rate_chosen_by:
+            return self.cached(("best", condition, arm), lambda: select_by_validation(arm_runs))
+        reference = self.selected(condition, rate_chosen_by)
+        return self.cached(
+            ("best", condition, arm, rate_chosen_by), lambda: _chosen_by(reference, arm_runs)
+        )
 
     def at_point(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
-        """Of each seed the run at a point."""
-        own = self.complete_grid(condition, arm)
+        """Select each seed's run at a point."""
+        arm_runs = self.complete_grid(condition, arm)
         for name, value in point.items():
-            own = own[np.isclose(own[hyper(name)].astype(float), value, rtol=1e-6, atol=1e-15)]
-        return own.set_index("seed")
+            arm_runs = arm_runs[
+                np.isclose(arm_runs[hyper(name)].astype(float), value, rtol=1e-6, atol=1e-15)
+            ]
+        return arm_runs.set_index("seed")
 
-    def at_common_rates(
+    def median_over_common_rates(
         self,
         condition: str,
         *pairs: tuple[str, str],
         number: Callable[[pd.DataFrame, pd.DataFrame], Any],
     ) -> pd.Series:
-        """Of each seed the median of a number of two arms over the learning rates that both have.
+        """Return each seed's median of a number of two arms over their common learning rates.
 
         Rates at which the second diverged count for nothing; one at which only the first did has
         the sign alone.
@@ -248,28 +290,28 @@ class Runs:
         """
         parts = []
         for pair in pairs:
-            own, other = (
+            arm_runs, other_runs = (
                 self.complete_grid(condition, arm).set_index(["lr", "seed"]) for arm in pair
             )
-            own, other = own.align(other, join="inner", axis=0)
-            known = np.isfinite(other.norm_last.astype(float))
-            value = pd.Series(number(own[known], other[known]), dtype=float)
-            lost = np.isinf(own[known].norm_last.astype(float))
-            parts.append(pd.DataFrame({"value": value, "lost": lost}))
-        every = pd.concat(parts)
-        of_lost = every[every.lost].groupby("seed").value.first()
-        return of_lost.combine_first(every[~every.lost].groupby("seed").value.median())
+            arm_runs, other_runs = arm_runs.align(other_runs, join="inner", axis=0)
+            finite = np.isfinite(other_runs.norm_last.astype(float))
+            value = pd.Series(number(arm_runs[finite], other_runs[finite]), dtype=float)
+            diverged = np.isinf(arm_runs[finite].norm_last.astype(float))
+            parts.append(pd.DataFrame({"value": value, "lost": diverged}))
+        values = pd.concat(parts)
+        diverged_values = values[values.lost].groupby("seed").value.first()
+        return diverged_values.combine_first(values[~values.lost].groupby("seed").value.median())
 
-    def cached(self, key: Any, make: Callable[[], Made]) -> Made:
-        """The value of `make`, which is called once for each key."""
+    def cached(self, key: Any, make: Callable[[], T]) -> T:
+        """Return the value of `make`, which is called once for each key."""
         if key not in self._made:
             self._made[key] = make()
-        made: Made = self._made[key]
-        return made
+        value: T = self._made[key]
+        return value
 
 
 def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray]:
-    """A metric of the finished runs that have it, at the steps at which all of them have it.
+    """Return a metric of the finished runs that have it, at the steps at which all of them have it.
 
     Returns:
         The steps, and the values of shape (runs, steps).
@@ -281,22 +323,22 @@ def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray
 
 
 def select_by_validation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of each seed the run with the best validation score, by seed: that of most `goodness`.
+    """Select each seed's run with the best validation score: that of most `goodness`.
 
     Of several, the seed chooses: with the first, an arm's points would decide which end of a
     plateau it takes, over all seeds alike. Seed s takes the run s mod n of n, in any arm.
     """
     scored = frame[frame.goodness.notna()].sort_values("seed", kind="stable")
-    own = scored.groupby("seed")
-    top = scored[scored.goodness == own.goodness.transform("max")]
+    by_seed = scored.groupby("seed")
+    top = scored[scored.goodness == by_seed.goodness.transform("max")]
     tied = top.groupby("seed")
-    taken = tied.cumcount() == top.seed % tied.seed.transform("size")
-    return top[taken.to_numpy(dtype=bool)].set_index("seed")
+    selected = tied.cumcount() == top.seed % tied.seed.transform("size")
+    return top[selected.to_numpy(dtype=bool)].set_index("seed")
 
 
-def _chosen_by(reference: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
-    """Of each seed the run at the rate that it chooses in another arm."""
-    chosen = own[own.lr == own.seed.map(reference.lr)].set_index("seed")
+def _chosen_by(reference: pd.DataFrame, arm_runs: pd.DataFrame) -> pd.DataFrame:
+    """Select each seed's run at the rate that it chooses in another arm."""
+    chosen = arm_runs[arm_runs.lr == arm_runs.seed.map(reference.lr)].set_index("seed")
     unscored = chosen.index.isin(reference.index[reference.goodness == -math.inf])
     for name, worst in WORST.items():  # a seed without a choice has no number there
         chosen[name] = chosen[name].mask(unscored, worst)
@@ -312,13 +354,15 @@ def _turn_worst(frame: pd.DataFrame, falling: pd.Series) -> None:
     metrics = [f"test.{item.summary.get('score')}" for item in frame.run]
     for name in dict.fromkeys((*SCORES, *metrics)):
         if name in frame:
-            is_score = True if name in SCORES else np.array([own == name for own in metrics])
-            lost = falling & is_score & (frame[name] == -math.inf)
-            frame[name] = frame[name].mask(lost, math.inf)
+            is_score = (
+                True if name in SCORES else np.array([score_name == name for score_name in metrics])
+            )
+            is_worst = falling & is_score & (frame[name] == -math.inf)
+            frame[name] = frame[name].mask(is_worst, math.inf)
 
 
 def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:
-    """A number of each run of a frame.
+    """Return a number of each run of a frame.
 
     Args:
         worst: of a run that diverged, where the key is a function.
@@ -331,37 +375,41 @@ def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:
 
 def mean_over(parts: Iterable[pd.Series]) -> pd.Series:
     """The mean of several Series, for each seed that all of them have; empty ones do not count."""
-    known = [part for part in parts if part.notna().any()]
-    return pd.concat(known, axis=1).mean(axis=1, skipna=False) if known else pd.Series(dtype=float)
+    measured = [part for part in parts if part.notna().any()]
+    return (
+        pd.concat(measured, axis=1).mean(axis=1, skipna=False)
+        if measured
+        else pd.Series(dtype=float)
+    )
 
 
-def across(parts: Iterable[pd.Series]) -> pd.DataFrame:
-    """Several Series beside each other, for each seed that all of them have."""
-    every = list(parts)
-    return pd.concat(every, axis=1, join="inner").dropna() if every else pd.DataFrame()
+def align_seeds(parts: Iterable[pd.Series]) -> pd.DataFrame:
+    """Return several Series beside each other, for each seed that all of them have."""
+    columns = list(parts)
+    return pd.concat(columns, axis=1, join="inner").dropna() if columns else pd.DataFrame()
 
 
 def hyper(name: str) -> str:
-    """The column of a hyper-parameter, which no number of a run has."""
+    """Return the column of a hyper-parameter, which no number of a run has."""
     return f"hyper.{name}"
 
 
 @functools.cache
 def _declared_better(task: str) -> Better | None:
-    """The direction that a task's class says; None if it is not here or says nothing."""
+    """Return the direction that a task's class says; None if it is not here or says nothing."""
     with suppress(Exception, SystemExit):  # importing a user's module may raise anything
         return find_task_class(task).better
     return None
 
 
 def _worst(name: str) -> float | None:
-    """The number of a run that diverged, in a column that has one."""
+    """Return the number of a run that diverged, in a column that has one."""
     return WORST.get(name, -math.inf if name.startswith("test.") else None)
 
 
 def _record(item: Result) -> dict[str, Any]:
-    """A row of the frame; None stands for an infinite number, which JSON does not have."""
-    given, summary = item.spec.hyper_parameters, item.summary
+    """Return a row of the frame; None stands for an infinite number, which JSON does not have."""
+    hyper_parameters, summary = item.spec.hyper_parameters, item.summary
     numbers = {name: x for name, x in summary.items() if is_number(x) or x is None}
     if "total_effective_step" in numbers:  # what sweeps call a path
         numbers["path"] = numbers["total_effective_step"]
@@ -369,30 +417,32 @@ def _record(item: Result) -> dict[str, Any]:
     for name, value in numbers.items():
         if value is None or math.isnan(value):
             numbers[name] = _worst(name)
-    point = {name: float(x) for name, x in given.items() if is_number(x)}
+    point = {name: float(x) for name, x in hyper_parameters.items() if is_number(x)}
     named = {name: x for name, x in point.items() if name not in NUMBERS}
     named |= {hyper(name): x for name, x in point.items()}
     place = {"condition": item.place.condition, "arm": item.place.arm, "seed": item.spec.seed}
-    lost = item.diverged or not math.isfinite(numbers.get("validation", 0.0))
-    more = {"point": tuple(point.items()), "run": item, "lost": lost, "better": item.better}
+    diverged = item.diverged or not math.isfinite(numbers.get("validation", 0.0))
+    more = {"point": tuple(point.items()), "run": item, "lost": diverged, "better": item.better}
     return {**named, **numbers, **place, **more}
 
 
 def _largest_complete_grid(frame: pd.DataFrame) -> pd.DataFrame:
-    """The points and seeds of the largest rectangle without a gap."""
-    seeds = {point: {*own} for point, own in frame.groupby("point", sort=False).seed}
+    """Return the points and seeds of the largest rectangle without a gap."""
+    seeds = {
+        point: {*point_seeds} for point, point_seeds in frame.groupby("point", sort=False).seed
+    }
 
-    def kept(chosen: set[int]) -> tuple[int, int]:
-        points = sum(chosen <= own for own in seeds.values())
+    def size(chosen: set[int]) -> tuple[int, int]:
+        points = sum(chosen <= point_seeds for point_seeds in seeds.values())
         return points * len(chosen), points
 
-    chosen = max(seeds.values(), key=kept, default=set())
-    points = [point for point, own in seeds.items() if chosen <= own]
+    chosen = max(seeds.values(), key=size, default=set())
+    points = [point for point, point_seeds in seeds.items() if chosen <= point_seeds]
     return frame[frame.point.isin(points) & frame.seed.isin(chosen)]
 
 
 def load(store: Path | str = "runs") -> pd.DataFrame:
-    """The runs of a store that have ended, finished or diverged: one row each.
+    """Return the runs of a store that have ended, finished or diverged: one row each.
 
     Columns are `run`, its name; the fields of its spec (`task`, `recipe`, `seed`, ...); its
     hyper-parameters by their names; `option.<name>` and `regime.<name>`; and its numbers, such as

@@ -26,7 +26,7 @@ LONGEST = 120
 
 
 def _tenths(*milestones: float) -> Callable[[float], float]:
-    """A tenth of the factor before, from each milestone on."""
+    """Return a tenth of the factor before, from each milestone on."""
     return lambda progress: 0.1 ** sum(progress >= milestone for milestone in milestones)
 
 
@@ -81,14 +81,16 @@ class Regime:
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
 
     def to_json(self) -> dict[str, Any]:
-        """The options that are not the default."""
-        found: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
-        return found
+        """Return the options that are not the default."""
+        options: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
+        return options
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Spec:
-    """One run: two equal specs give the same numbers to the last bit on the same kind of machine.
+    """A request for a run.
+
+    Two equal specs give the same numbers to the last bit on the same kind of machine.
 
         Spec("digits", "sgdp", {"lr": 0.1, "momentum": 0.9}, epochs=13)
 
@@ -100,8 +102,8 @@ class Spec:
         hyper_parameters: the recipe's.
         options: the task's own (its dataclass fields).
         rest: recipe and hyper-parameters of the weights that `recipe` does not take: biases, gains,
-            the last layer (see `Task.hidden`). None if it takes all; a recipe on the sphere then
-            has `EUCLIDEAN_REST`.
+            the last layer (see `Task.hidden_weight_names`). None if it takes all; a recipe on the
+            sphere then has `EUCLIDEAN_REST`.
         seed: of three separate streams: initial weights, data order, noise in training
             (augmentation, dropout).
         epochs: passes over the training data; steps for a pure task.
@@ -133,15 +135,15 @@ class Spec:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Spec:
-        """The inverse of `to_json`, also of what an earlier version has written.
+        """Return the inverse of `to_json`, also of what an earlier version has written.
 
         That had train options which are now options of tasks, such as `label_smoothing`.
         """
-        given = {name: value for name, value in content.items() if name in _FIELDS}
-        regime = given.get("regime", {})
-        given["regime"] = {name: value for name, value in regime.items() if name in _OPTIONS}
-        moved = {name: value for name, value in regime.items() if name not in _OPTIONS}
-        return cls(**{**given, "options": {**given.get("options", {}), **moved}})
+        values = {name: value for name, value in content.items() if name in _FIELDS}
+        regime = values.get("regime", {})
+        values["regime"] = {name: value for name, value in regime.items() if name in _OPTIONS}
+        task_options = {name: value for name, value in regime.items() if name not in _OPTIONS}
+        return cls(**{**values, "options": {**values.get("options", {}), **task_options}})
 
     @functools.cached_property
     def text(self) -> str:
@@ -174,7 +176,7 @@ def spec_name(spec: Spec) -> str:
 
 
 def run_name(spec: Spec, data: str) -> str:
-    """The name of a run.
+    """Return the name of a run.
 
     Args:
         data: the fingerprint of its data, of which 8 digits count.
@@ -183,12 +185,12 @@ def run_name(spec: Spec, data: str) -> str:
 
 
 _ADAPTER = TypeAdapter(Spec)
-_FIELDS = {each.name for each in fields(Spec)}
-_OPTIONS = {each.name for each in fields(Regime)}
+_FIELDS = {option.name for option in fields(Spec)}
+_OPTIONS = {option.name for option in fields(Regime)}
 
 
-def said(error: ValidationError) -> str:
-    """The first fault of a value that pydantic refuses, with its name and the value."""
+def format_validation_error(error: ValidationError) -> str:
+    """Return the first fault of a value that pydantic refuses, with its name and the value."""
     fault = error.errors()[0]
     name, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
     return f"{name}: {text}, got {fault['input']!r}" if name else text
@@ -200,7 +202,7 @@ def is_number(value: Any) -> bool:
 
 
 def points_of(hyper_parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The points of columns of one length, which are lists; all else holds at each of them.
+    """Return the points of columns of one length, which are lists; all else holds at each of them.
 
     Raises:
         ValueError: the columns are of several lengths, or empty.

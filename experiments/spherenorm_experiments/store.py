@@ -9,7 +9,7 @@
     <root>/batches/<task>-<recipe>-<rows>/
         rows.json       runs of a pure task that have trained as one computation: a row for each
         arrays.npz      their curves
-    <root>/code/<digest>.json     the modules that were loaded, and the sources of a user's own
+    <root>/code/<digest>.json     the release, and the user's own files that were loaded
     <root>/plans/<digest>.json    what was asked for
 
 A file is written whole or not at all, and nothing runs twice. Nothing here imports torch before it
@@ -34,6 +34,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spherenorm import __version__
 from spherenorm.support import PACKAGES, atomic_write, is_installed
 from spherenorm_experiments.spec import Spec, spec_name
 
@@ -42,74 +43,60 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".py", *(f".{name.rpartition('.')[2]}" for name in EXTENSION_SUFFIXES))
 
-COMPUTES = {
-    *("data", "execute", "layouts", "lookup", "probes", "ranks"),
-    *("run", "spec", "streams", "task", "train"),
-}
-"""Parts of `spherenorm_experiments` that decide numbers; the others ask for runs or show them."""
-
-SHOWS = ("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory")
-"""Other modules of ours that change no number. A package of studies names its own in `SHOWS`."""
-
 
 def digest(content: Any) -> str:
-    """The SHA-256 of JSON content."""
+    """Return the SHA-256 of JSON content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def loaded_code() -> dict[str, str]:
-    """The name and the digest of each module that counts, of those that are loaded here."""
-    found = {}
-    for given, module in list(sys.modules.items()):
-        file, name = getattr(module, "__file__", None) or "", given
-        if given in ("__main__", "__mp_main__"):  # by its own name: a worker imports it as that
+def user_files() -> dict[str, Path]:
+    """Return the file of each loaded module that is a user's own, by the module's name.
+
+    Modules of this project are those of a release, and installed packages have versions.
+    """
+    files: dict[str, Path] = {}
+    for key, module in list(sys.modules.items()):
+        file, name = getattr(module, "__file__", None) or "", key
+        if key in ("__main__", "__mp_main__"):  # by its own name: a worker imports it as that
             spec = getattr(module, "__spec__", None)
             name = Path(file).stem if spec is None else spec.name
-        path = _counted_file(name, file)
+        path = _user_file(name, file)
         if path is not None:
-            found[name] = file_digest(path)
-    return found
+            files[name] = path
+    return files
 
 
-def source_texts(names: dict[str, str]) -> dict[str, str]:
-    """The sources of the user's own modules among these: ours are those of a version."""
-    own = sorted(name for name in names if name.partition(".")[0] not in PACKAGES)
-    files = [(name, _file(name)) for name in own]
-    return {name: path.read_text(errors="replace") for name, path in files if path is not None}
+def changed_modules(digests: Mapping[str, str]) -> list[str]:
+    """Return those of these modules that have other bytes here, or are not here.
 
-
-def changed_modules(code: dict[str, str]) -> list[str]:
-    """Those of these modules that have other bytes here, or are not here."""
-    files = {name: _file(name) for name in code}
+    Args:
+        digests: the SHA-256 of each module's file, by the module's name.
+    """
+    files = {name: _file_of(name) for name in digests}
     return sorted(
-        name for name, path in files.items() if path is None or file_digest(path) != code[name]
+        name for name, path in files.items() if path is None or file_digest(path) != digests[name]
     )
 
 
 @functools.cache  # the code in memory runs, even if its file changes later
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file's bytes, as it was when this process first asked."""
+    """Return the SHA-256 of a file's bytes, as it was when this process first asked."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @functools.cache
-def _counted_file(name: str, file: str) -> Path | None:
-    """The file of a loaded module; None of one that does not count."""
-    path, (top, *inner) = Path(file), name.split(".")
+def _user_file(name: str, file: str) -> Path | None:
+    """Return the file of a loaded module if it is a user's own, else None."""
+    path = Path(file)
     if not path.is_absolute() or path.suffix not in SUFFIXES:  # (`torch.ops` says "_ops.py")
         return None
-    own = getattr(sys.modules.get(top), "SHOWS", ())
-    presentation = (*SHOWS, *(f"{top}.{module}" for module in own))
-    shows = any(name == each or name.startswith(f"{each}.") for each in presentation)
-    shows |= top == "spherenorm_experiments" and not COMPUTES & {*inner[:1]}
     path = path.resolve()
-    if shows or not path.is_file() or (is_installed(path) and top not in PACKAGES):
-        return None
-    return path
+    is_ours = name.partition(".")[0] in PACKAGES
+    return None if is_ours or is_installed(path) or not path.is_file() else path
 
 
-def _file(name: str) -> Path | None:
-    """The file of a module, loaded or not; None if there is no such module here."""
+def _file_of(name: str) -> Path | None:
+    """Return the file of a module, loaded or not; None if there is no such module here."""
     if name in sys.modules:
         file = getattr(sys.modules[name], "__file__", None)
         return Path(file).resolve() if file else None
@@ -146,10 +133,10 @@ class Row:
         summary: its numbers, and "diverged_at".
         folder: its files.
         index: its place in the folder's arrays; None for a run that trained alone.
-        code: the names of the code that it was trained with, in the store; several if it was
+        code: hashes of the release and the user's own files, in the store; several if it was
             resumed after an edit, under `--accept-code`.
         about: the versions, the hardware and the executor of its steps, and the seconds it took.
-        written: when, in seconds since 1970.
+        written_at: when, in seconds since 1970.
     """
 
     name: str
@@ -159,7 +146,7 @@ class Row:
     index: int | None = None
     code: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
-    written: float = 0.0
+    written_at: float = 0.0
 
     @property
     def data(self) -> str:
@@ -171,7 +158,7 @@ class Row:
         """The arrays that its task has kept."""
         if self.index is None:
             return {}
-        arrays = _arrays(self.folder.path / "arrays.npz", self.written)
+        arrays = _arrays(self.folder.path / "arrays.npz", self.written_at)
         return {name: x[self.index] for name, x in arrays.items()}
 
     def records(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -192,30 +179,30 @@ class Store:
         self._changed: dict[str, list[str]] = {}
 
     def folder(self, name: str) -> RunFolder:
-        """The folder of the run of that name, which need not exist yet."""
+        """Return the folder of the run of that name, which need not exist yet."""
         return RunFolder(self.root / "runs" / name)
 
     def batch(self, names: Sequence[str]) -> RunFolder:
-        """The folder of runs that train as one computation."""
+        """Return the folder of runs that train as one computation."""
         readable = names[0].rsplit("-", 2)[0]
         return RunFolder(self.root / "batches" / f"{readable}-{digest(list(names))[:16]}")
 
     def folders(self) -> Iterator[RunFolder]:
-        """Every folder in the store, by name; those of batches come last."""
+        """Yield every folder in the store, by name; those of batches come last."""
         for kind in ("runs", "batches"):
             yield from (RunFolder(path) for path in sorted((self.root / kind).glob("*/")))
 
     def rows(self) -> list[Row]:
-        """Every run that has ended, also those of other code than is here."""
+        """Return every run that has ended, also those of other code than is here."""
         return [row for folder in self.folders() for row in self._rows_in(folder)]
 
     def find(self, names: Iterable[str]) -> dict[str, Row]:
-        """Of the runs of these names those that have ended and count."""
+        """Find the runs of these names that have ended and count."""
         rows = self._rows_of(set(names))
         return self._best((row.name, row) for row in rows if self.is_accepted(row.code))
 
     def newest(self, specs: Iterable[Spec]) -> dict[str, Row]:
-        """Of these specs those that have ended, by `spec_name`: the current row, else the newest.
+        """Find each spec's run that has ended, by `spec_name`: the current one, else the newest.
 
         Their code and data need not be here. Of the rows of one task with its options those count
         that have the data of the newest.
@@ -224,52 +211,60 @@ class Store:
         names = [path.name for path in (self.root / "runs").glob("*")]
         names += [row.name for row in self._batched()]
         rows = self._rows_of({name for name in names if name.rpartition("-")[0] in wanted})
-        data = {_task(row): row.data for row in sorted(rows, key=lambda row: row.written)}
-        kept = [row for row in rows if row.data == data[_task(row)]]
-        return self._best((row.name.rpartition("-")[0], row) for row in kept)
+        data = {_task(row): row.data for row in sorted(rows, key=lambda row: row.written_at)}
+        rows_of_newest_data = [row for row in rows if row.data == data[_task(row)]]
+        return self._best((row.name.rpartition("-")[0], row) for row in rows_of_newest_data)
 
     def is_accepted(self, code: Sequence[str]) -> bool:
         """True for code that is here, or for any if it is accepted."""
         return self.accept_code or self.is_current(code)
 
     def is_current(self, code: Sequence[str]) -> bool:
-        """True if all modules that a run had loaded have the same bytes here."""
+        """True if a run's code is of this release, and the user's files have the same bytes."""
         return not self.changed(code)
 
-    def changed(self, names: Sequence[str]) -> Sequence[str]:
-        """The modules of a run's code that have other bytes here; one without a name if unknown."""
-        for name in names:
+    def changed(self, code: Sequence[str]) -> list[str]:
+        """Return what differs here from a run's code: the user's modules, and the release."""
+        for name in code:
             if name not in self._changed:
-                code = (read_json(self.root / "code" / f"{name}.json") or {}).get("modules")
-                self._changed[name] = [""] if code is None else changed_modules(code)
-        return sorted({each for name in names for each in self._changed[name]}) if names else [""]
+                content = read_json(self.root / "code" / f"{name}.json") or {}
+                release = content.get("release", "of unknown release")
+                changed = changed_modules(content.get("files", {}))
+                changed += [f"spherenorm {release}"] if release != __version__ else []
+                self._changed[name] = changed
+        if not code:
+            return ["unknown code"]
+        return sorted({module for name in code for module in self._changed[name]})
 
     def write_code(self) -> str:
-        """The name of the code that is loaded here, which the store then has."""
-        modules = loaded_code()
-        name = digest(modules)[:16]
+        """Write the release and the user's own files; return the name by which rows have them."""
+        files = user_files()
+        digests = {name: file_digest(path) for name, path in files.items()}
+        identity = {"release": __version__, "files": digests}
+        name = digest(identity)[:16]
         path = self.root / "code" / f"{name}.json"
         if not path.exists():
-            write_json(path, {"modules": modules, "sources": source_texts(modules)})
+            sources = {name: file.read_text(errors="replace") for name, file in files.items()}
+            write_json(path, {**identity, "sources": sources})
         return name
 
     def _rows_of(self, names: Set[str]) -> list[Row]:
-        """The rows of runs of these names."""
-        alone = [row for name in names for row in self._rows_in(self.folder(name))]
-        return alone + [row for row in self._batched() if row.name in names]
+        """Return the rows of runs of these names."""
+        rows = [row for name in names for row in self._rows_in(self.folder(name))]
+        return rows + [row for row in self._batched() if row.name in names]
 
     def _batched(self) -> list[Row]:
-        """The rows of runs that have trained with others."""
+        """Return the rows of runs that have trained with others."""
         paths = (self.root / "batches").glob("*/")
         return [row for path in paths for row in self._rows_in(RunFolder(path))]
 
     def _best(self, named: Iterable[tuple[str, Row]]) -> dict[str, Row]:
-        """The row of each name: one of current code, else the newest."""
-        rank = [((self.is_current(row.code), row.written), name, row) for name, row in named]
-        return {name: row for _, name, row in sorted(rank, key=lambda each: each[0])}
+        """Return the row of each name: one of current code, else the newest."""
+        rank = [((self.is_current(row.code), row.written_at), name, row) for name, row in named]
+        return {name: row for _, name, row in sorted(rank, key=lambda candidate: candidate[0])}
 
     def _rows_in(self, folder: RunFolder) -> list[Row]:
-        """The rows of a folder, read again only if its file is another one."""
+        """Return the rows of a folder, read again only if its file is another one."""
         try:
             stamp = (folder.path / "rows.json").stat().st_mtime_ns
         except OSError:
@@ -310,8 +305,8 @@ class RunFolder:
         finally:
             lock.release()
 
-    def held(self) -> bool:
-        """True if a living process holds the run, or if that cannot be found out here."""
+    def is_held(self) -> bool:
+        """Return True if a living process holds the run, or if that cannot be found out here."""
         try:
             with self.lock():
                 return False
@@ -327,32 +322,32 @@ class RunFolder:
         write_json(self.path / "status.json", {**stamp, **more})
 
     def state(self) -> str:
-        """The state in its status; a process that no longer lives was killed."""
+        """Return the state in its status; a process that no longer lives was killed."""
         state: str = self.status().get("state", "never started")
-        return "killed" if state == "running" and not self.held() else state
+        return "killed" if state == "running" and not self.is_held() else state
 
     def progress(self) -> dict[str, Any] | None:
         """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
-        found: dict[str, Any] | None = read_json(self.path / "progress.json")
-        return found
+        content: dict[str, Any] | None = read_json(self.path / "progress.json")
+        return content
 
     def rows(self) -> list[Row]:
-        """The rows of the runs, once they have ended."""
+        """Return the rows of the runs, once they have ended."""
         content = read_json(self.path / "rows.json")
         if content is None:
             return []
-        alone, found = self.path.parent.name == "runs", []
+        is_single, rows = self.path.parent.name == "runs", []
         try:
             common = tuple(content["code"]), content["about"], content["written"]
             for index, row in enumerate(content["rows"]):
-                spec, place = Spec.from_json(row["spec"]), None if alone else index
-                found.append(Row(row["name"], spec, row["summary"], self, place, *common))
+                spec, place = Spec.from_json(row["spec"]), None if is_single else index
+                rows.append(Row(row["name"], spec, row["summary"], self, place, *common))
         except (KeyError, TypeError, ValueError) as error:  # of a version that had other fields
             _warn(self.path / "rows.json", str(error))
-        return found
+        return rows
 
     def summary(self) -> Mapping[str, Any] | None:
-        """The numbers of a run that trained alone; None before it has ended."""
+        """Return the numbers of a run that trained alone; None before it has ended."""
         rows = self.rows()
         return rows[0].summary if rows else None
 
@@ -381,7 +376,7 @@ class RunFolder:
             return file.tell()
 
     def records(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The record of every step, or of each only the numbers of these names.
+        """Return the record of every step, or of each only the numbers of these names.
 
         A run that was killed may have left half a line at the end.
         """
@@ -404,12 +399,12 @@ class RunFolder:
         write_file(self.path / "checkpoint.pt", buffer.getvalue())
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The last checkpoint; None if there is none."""
+        """Return the last checkpoint; None if there is none."""
         import torch
 
         path = self.path / "checkpoint.pt"
-        known = path.exists()
-        return torch.load(path, weights_only=True, map_location="cpu") if known else None
+        exists = path.exists()
+        return torch.load(path, weights_only=True, map_location="cpu") if exists else None
 
     def delete_leftovers(self) -> None:
         """Delete what a process that was killed left half written; only who holds a run may."""
@@ -439,7 +434,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content; None if there is no such file, or with a warning if it is no JSON."""
+    """Return the content; None if there is no such file, or with a warning if it is no JSON."""
     try:
         with _as_store_error(path), suppress(FileNotFoundError, NotADirectoryError):
             return json.loads(path.read_bytes())
@@ -462,8 +457,8 @@ def _as_store_error(path: Path) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=64)
-def _arrays(path: Path, written: float) -> dict[str, np.ndarray]:
-    """The arrays of a batch; of a file that was written anew, those of the new one."""
+def _arrays(path: Path, written_at: float) -> dict[str, np.ndarray]:
+    """Return the arrays of a batch; of a file that was written anew, those of the new one."""
     import numpy as np
 
     with np.load(path) as file:
@@ -471,5 +466,5 @@ def _arrays(path: Path, written: float) -> dict[str, np.ndarray]:
 
 
 def _task(row: Row) -> str:
-    """The task of a row with its options, as text."""
+    """Return the task of a row with its options, as text."""
     return json.dumps([row.spec.task, dict(row.spec.options)], sort_keys=True)

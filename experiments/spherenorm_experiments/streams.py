@@ -22,7 +22,7 @@ def stream(seed: int, name: str, *key: int) -> int:
 
 
 def generator(seed: int, name: str, *key: int) -> torch.Generator:
-    """A CPU generator seeded by `stream`."""
+    """Return a CPU generator seeded by `stream`."""
     return torch.Generator().manual_seed(stream(seed, name, *key))
 
 

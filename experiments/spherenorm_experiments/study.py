@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from spherenorm_experiments.lookup import find_task_class, written
+from spherenorm_experiments.lookup import describe_source, find_task_class
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial
@@ -23,7 +23,7 @@ from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplic
 
 
 class Study:
-    """One table or figure.
+    """A table or figure with its runs and claims.
 
     The class docstring's first line is its title; the rest says what is done and why.
     """
@@ -41,18 +41,22 @@ class Study:
     """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        """The runs that are needed, given what is known.
+        """Return the runs that are needed, given what is known.
 
         When more is known these are the same trials, and possibly more.
         """
         raise NotImplementedError
 
+    def exclusions(self, plan: Plan) -> Mapping[str, str]:
+        """Return the parts of the study that a plan leaves out, each with the reason."""
+        return {}
+
     def tables(self, runs: Runs) -> list[Table]:
-        """The study's tables; none of which no run has a number."""
+        """Return the study's tables; none of which no run has a number."""
         return []
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        """The study's pictures; none with nothing in it."""
+        """Return the study's pictures; none with nothing in it."""
         return []
 
     @property
@@ -61,7 +65,7 @@ class Study:
         return ()
 
     def all_tables(self, runs: Runs) -> list[Table]:
-        """The study's tables, and the settings that differ from the paper's."""
+        """Return the study's tables, and the settings that differ from the paper's."""
         if not self.departures:
             return self.tables(runs)
         note = "Small tier, embedded data, unless marked --data." if self.uses_paper_data else ""
@@ -69,19 +73,19 @@ class Study:
         return [*self.tables(runs), Table("Settings", columns, self.departures, note)]
 
     def evaluate_claims(self, runs: Runs) -> list[Decision]:
-        """Each of the study's claims by itself; inconclusive where there are no runs."""
+        """Test each of the study's claims by itself; one without runs is not tested."""
         return [evaluate_claim(claim, runs) for claim in self.claims]
 
     def decide_claims(self, runs: Runs) -> list[Decision]:
-        """The study's claims, with their p-values adjust_for_multiplicity for their number."""
+        """Decide the study's claims; their p-values are adjusted for their number."""
         return adjust_for_multiplicity(self.evaluate_claims(runs))
 
     def title(self) -> str:
-        """The first line of the docstring."""
+        """Return the first line of the docstring."""
         return (inspect.getdoc(self) or self.name).partition("\n")[0]
 
     def about(self) -> str:
-        """The docstring without its first line."""
+        """Return the docstring without its first line."""
         return (inspect.getdoc(self) or "").partition("\n")[2].strip()
 
     def make_trials(
@@ -107,14 +111,14 @@ class Study:
         return trials_of(place, task, recipe, hyper_parameters, seeds, **common)
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
-        """The plan's seeds, or the study's own."""
+        """Return the plan's seeds, or the study's own."""
         if plan.seeds is not None:
             return plan.seeds
         count = self.seeds.get(plan.tier, self.seeds.get(plan.budget_tier, 0))
         return range(self.first_seed, self.first_seed + count)
 
     def budget(self, plan: Plan, task: str) -> Budget:
-        """The budget of the task for the plan's tier.
+        """Return the budget of the task for the plan's tier.
 
         Raises:
             ValueError: it has none.
@@ -122,7 +126,7 @@ class Study:
         cls, tier = find_task_class(task), plan.budget_tier
         budget = getattr(cls, "tiers", {}).get(tier)
         if not isinstance(budget, Budget):
-            lack = f"{written(cls)} has no budget for the tier {tier!r}"
+            lack = f"{describe_source(cls)} has no budget for the tier {tier!r}"
             raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
         return budget
 
@@ -136,7 +140,7 @@ def trials_of(
     /,
     **fields: Any,
 ) -> list[Trial]:
-    """A trial for every point with every seed; see `Study.make_trials`.
+    """Return a trial for every point with every seed; see `Study.make_trials`.
 
     >>> points = {"lr": [0.1, 0.2], "momentum": 0.9}
     >>> made = trials_of(Place("", "SGD"), "cosine", "sgd", points, (0, 1))

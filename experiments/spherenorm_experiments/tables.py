@@ -34,6 +34,7 @@ class Cell:
         interval: a lower and an upper end.
         n: how many seeds the number rests on; 0 where nothing is random.
         diverged: how many other runs diverged.
+        lost_word: says what befell these, if they did not diverge.
         prefix: before the number, such as "×" of a ratio.
         unit: after it.
         missing: shown in place of a number that is not there.
@@ -46,6 +47,7 @@ class Cell:
     interval: tuple[float, float] | None = None
     n: int = 0
     diverged: int = 0
+    lost_word: str = "diverged"
     prefix: str = ""
     unit: str = ""
     missing: str = "–"
@@ -59,7 +61,7 @@ class Cell:
         return self.value
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """False if there is neither a value nor an interval."""
         return isinstance(self.value, str) or self.number is not None or self.interval is not None
 
@@ -71,8 +73,8 @@ class Cell:
     def to_json(self) -> dict[str, Any]:
         number, (low, high) = self.number, self.interval or (None, None)
         value = None if number is None else float(number)
-        known = {"value": value, "low": low, "high": high}
-        return {**known, "n": self.n, "unit": self.unit, "prefix": self.prefix}
+        numbers = {"value": value, "low": low, "high": high}
+        return {**numbers, "n": self.n, "unit": self.unit, "prefix": self.prefix}
 
     def __str__(self) -> str:
         parts = []
@@ -85,10 +87,10 @@ class Cell:
         if self.interval is not None:
             low, high = (format(end, self.format) for end in self.interval)
             parts.append(f"[{low}, {high}]")
-        shown = [self.prefix, *parts, self.unit] if parts else [self.missing]
-        shown.append(f"({self.diverged} diverged)" if self.diverged else "")
-        shown.append(f"(n = {self.n})" if self.counted else "")
-        return " ".join(filter(None, shown))
+        words = [self.prefix, *parts, self.unit] if parts else [self.missing]
+        words.append(f"({self.diverged} {self.lost_word})" if self.diverged else "")
+        words.append(f"(n = {self.n})" if self.counted else "")
+        return " ".join(filter(None, words))
 
 
 Content = Cell | str | Decimal | None
@@ -117,7 +119,7 @@ Heading = Column | str
 """A column, or the heading of one of ours."""
 
 
-def paper(*headings: str) -> list[Column]:
+def paper_columns(*headings: str) -> list[Column]:
     """Columns of the paper's numbers."""
     return [Column(heading, paper=True) for heading in headings]
 
@@ -142,7 +144,9 @@ class Table:
             if len(row) != len(columns):
                 raise ValueError(f"{title}: {len(row)} cells in a row of {len(columns)} columns")
         self.title, self.note = title, note
-        self.columns = [each if isinstance(each, Column) else Column(each) for each in columns]
+        self.columns = [
+            heading if isinstance(heading, Column) else Column(heading) for heading in columns
+        ]
         cells = [[c if isinstance(c, Cell) else Cell(c, missing="") for c in row] for row in rows]
         counted = [_counted(column) for column in zip(*cells, strict=True)]
         self.rows = [list(row) for row in zip(*counted, strict=True)]
@@ -176,12 +180,12 @@ class Table:
         for number, column in enumerate(self.columns):
             cells, name = [row[number] for row in self.rows], str(column)
             name = f"{name} ({number + 1})" if name in columns else name
-            values = [each.value if isinstance(each.value, str) else each.number for each in cells]
+            values = [cell.value if isinstance(cell.value, str) else cell.number for cell in cells]
             texts = any(isinstance(value, str) for value in values)
             columns[name] = [str(x) if texts and x is not None else x for x in values]
-            for aspect, read in ASPECTS.items():
-                if any(read(each) is not None for each in cells):
-                    columns[f"{name}: {aspect}"] = [read(each) for each in cells]
+            for aspect, aspect_of in ASPECTS.items():
+                if any(aspect_of(cell) is not None for cell in cells):
+                    columns[f"{name}: {aspect}"] = [aspect_of(cell) for cell in cells]
         return pd.DataFrame(columns, dtype=object)
 
 
@@ -192,42 +196,42 @@ def _counted(column: Sequence[Cell]) -> Sequence[Cell]:
     return [replace(cell, counted=cell.is_mean) for cell in column]
 
 
-def column(values: Sequence[pd.Series], form: str) -> list[Cell]:
+def format_cells(values: Sequence[pd.Series], form: str) -> list[Cell]:
     """The means of several arms over the seeds that all of them have ended, with their spread.
 
     An arm that diverged on one of these seeds has no mean: it would be over other seeds, those on
     which the arm fared well. Arms without any result do not narrow the others.
 
-        >>> first, second, third = column(
+        >>> first, second, third = format_cells(
         ...     [pd.Series([1.0, 2.0, 9.0]), pd.Series([3.0, 5.0]), pd.Series(dtype=float)], "g"
         ... )
         >>> str(first), first.n, str(second), str(third)
         ('1.5 ± 0.707107', 2, '4 ± 1.41421', '–')
     """
-    known = [seeds for seeds in (set(series.dropna().index) for series in values) if seeds]
-    shared = set.intersection(*known) if known else set()
+    seed_sets = [seeds for seeds in (set(series.dropna().index) for series in values) if seeds]
+    shared = set.intersection(*seed_sets) if seed_sets else set()
     return [mean_of(series[series.index.isin(shared)], form) for series in values]
 
 
 def mean_of(series: pd.Series, form: str) -> Cell:
-    """The mean over seeds, with its spread and their number; none if one of them diverged.
+    """Return the mean over seeds, with its spread and their number; none if one of them diverged.
 
     >>> str(mean_of(pd.Series([1.0, 2.0]), ".2f"))
     '1.50 ± 0.71'
     """
-    known = series.astype(float).dropna()
-    diverged = int((~np.isfinite(known)).sum())
-    if diverged or known.empty:
+    values = series.astype(float).dropna()
+    diverged = int((~np.isfinite(values)).sum())
+    if diverged or values.empty:
         return Cell(None, form, diverged=diverged)
-    spread = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
-    return Cell(float(known.mean()), form, spread=spread, n=len(known))
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return Cell(float(values.mean()), form, spread=spread, n=len(values))
 
 
 _NUMBER = re.compile(r"-?[0-9.]+")
 
 
 def parse_table(text: str) -> list[dict[str, Any]]:
-    """The rows of a table that is written as text, with columns two or more spaces apart.
+    """Return the rows of a table that is written as text, with columns two or more spaces apart.
 
     A number of the paper's keeps its digits, and its spread stands behind it. True, False and None
     are these; a `-` is a missing number.
@@ -240,19 +244,21 @@ def parse_table(text: str) -> list[dict[str, Any]]:
         ('plain', False, '23.38 ± 0.05', '23.26')
     """
     head, *lines = (re.split(r"  +", line.strip()) for line in text.strip().splitlines())
-    return [{name: _read(cell) for name, cell in zip(head, line, strict=True)} for line in lines]
+    return [
+        {name: _parse_cell(cell) for name, cell in zip(head, line, strict=True)} for line in lines
+    ]
 
 
 def parse_cells(numbers: str) -> list[Cell]:
-    """The paper's numbers, with the digits that it prints.
+    """Return the paper's numbers, with the digits that it prints.
 
     >>> [str(cell) for cell in parse_cells("1.35 4.30")]
     ['1.35', '4.30']
     """
-    return [_read(number) for number in numbers.split()]
+    return [_parse_cell(number) for number in numbers.split()]
 
 
-def _read(text: str) -> Any:
+def _parse_cell(text: str) -> Any:
     if text in ("True", "False", "None", "-"):
         return {"True": True, "False": False}.get(text)
     number, _, spread = text.partition("±")
@@ -262,17 +268,17 @@ def _read(text: str) -> Any:
     return Cell(Decimal(number), f".{digits}f", spread=float(spread) if spread else None)
 
 
-def gap(ours: Cell, theirs: Cell) -> Cell:
-    """The paper's difference of two of its numbers, with the digits that it prints.
+def subtract_printed(cell: Cell, other: Cell) -> Cell:
+    """Return the paper's difference of two of its numbers, with the digits that it prints.
 
-    >>> str(gap(Cell(Decimal("23.38")), Cell(Decimal("22.77"))))
+    >>> str(subtract_printed(Cell(Decimal("23.38")), Cell(Decimal("22.77"))))
     '+0.61'
     """
-    return Cell(Decimal(str(ours.value)) - Decimal(str(theirs.value)), "+")
+    return Cell(Decimal(str(cell.value)) - Decimal(str(other.value)), "+")
 
 
 def negative(cell: Cell) -> Cell:
-    """Minus a number of the paper's, where less is better."""
+    """Return minus a number of the paper's, where less is better."""
     return replace(cell, value=-Decimal(str(cell.value)))
 
 
@@ -287,7 +293,7 @@ ASPECTS: dict[str, Callable[[Cell], Any]] = {
 
 
 def to_csv(table: Table) -> str:
-    """The table as CSV, numbers in full precision."""
+    """Return the table as CSV, numbers in full precision."""
     return str(table.numbers.to_csv(index=False, lineterminator="\n"))
 
 
@@ -297,10 +303,10 @@ def to_latex(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """The table in Markdown, numbers as they are shown."""
-    shown = table.texts.replace(r"\|", r"\\|", regex=True)
-    rule = ["---", *["---:"] * (len(shown.columns) - 1)]
-    lines = [shown.columns.str.replace("|", r"\|"), rule, *shown.to_numpy()]
+    """Return the table in Markdown, numbers as they are shown."""
+    texts = table.texts.replace(r"\|", r"\\|", regex=True)
+    rule = ["---", *["---:"] * (len(texts.columns) - 1)]
+    lines = [texts.columns.str.replace("|", r"\|"), rule, *texts.to_numpy()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
-from spherenorm_experiments.lookup import written
+from spherenorm_experiments.lookup import describe_source
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
 Better = Literal["higher", "lower"]
@@ -65,7 +65,7 @@ class Statistic(ABC):
 
     @abstractmethod
     def value(self, states: Sequence[Any]) -> float:
-        """The metric of the batches with these states, in the order of the data."""
+        """Return the metric of the batches with these states, in the order of the data."""
 
 
 class Mean(Statistic):
@@ -150,48 +150,49 @@ class Splits(NamedTuple):
 
 
 def are_tensors(split: Split) -> TypeGuard[tuple[Tensor, ...]]:
-    """True if a split is a tuple of tensors."""
+    """Return True if a split is a tuple of tensors."""
     return isinstance(split, tuple) and all(isinstance(x, Tensor) for x in split)
 
 
 def length(split: Split) -> int:
-    """The number of items."""
+    """Return the number of items."""
     return len(split[0]) if are_tensors(split) else len(split)
 
 
 def splits_of(task: Task) -> Splits:
-    """The data of a task, if they can be read in one way only.
+    """Return the data of a task, if they can be read in one way only.
 
     Raises:
         ValueError: `data` returns no `Splits`, a split that is neither a tuple of tensors of one
             length nor a map-style data set, or one without items.
     """
-    found, source = task.data(), written(type(task), "data")
-    if not isinstance(found, Splits):
-        need = f"{source} must return Splits(train, validation, test)"
-        raise ValueError(f"{need}, got a {type(found).__name__}")
-    for name, split in found._asdict().items():
+    splits, source = task.data(), describe_source(type(task), "data")
+    if not isinstance(splits, Splits):
+        requirement = f"{source} must return Splits(train, validation, test)"
+        raise ValueError(f"{requirement}, got a {type(splits).__name__}")
+    for name, split in splits._asdict().items():
         if are_tensors(split):
-            known = len({len(x) if x.ndim else 0 for x in split}) <= 1
+            is_valid = len({len(x) if x.ndim else 0 for x in split}) <= 1
         elif isinstance(split, list):  # of items, not of columns
-            known = not all(isinstance(x, Tensor | np.ndarray) for x in split)
+            is_valid = not all(isinstance(x, Tensor | np.ndarray) for x in split)
         else:
-            known = hasattr(split, "__getitem__") and not isinstance(split, tuple | Mapping | str)
-        if not known:
-            need = f"{source}: the {name} split must be a tuple of tensors of one length, such as"
+            is_valid = hasattr(split, "__getitem__") and not isinstance(
+                split, tuple | Mapping | str
+            )
+        if not is_valid:
+            requirement = (
+                f"{source}: the {name} split must be a tuple of tensors of one length, such as"
+            )
             raise ValueError(
-                f"{need} (x, y), or a map-style data set, got a {type(split).__name__}"
+                f"{requirement} (x, y), or a map-style data set, got a {type(split).__name__}"
             )
         if not len(split) or not length(split):
             raise ValueError(f"{source}: the {name} split is empty")
-    return found
+    return splits
 
 
 AUDITED, FINGERPRINTED = 64, 16
 """Items of the audit's batch, and of a data set's fingerprint."""
-
-FOLDER = "SPHERENORM_DATA"
-"""The environment variable with the folder of all data sets. Processes that train inherit it."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ class Budget:
     batch_size: int = 64
 
 
-class _Named:
+class _TaskBase:
     """The base of all kinds: dataclass fields are a task's options."""
 
     name: ClassVar[str]
@@ -215,7 +216,7 @@ class _Named:
     """
 
 
-class Task(_Named):
+class Task(_TaskBase):
     """A torch module trained on batches. Subclasses are frozen dataclasses.
 
     `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
@@ -239,15 +240,15 @@ class Task(_Named):
     """
 
     def data(self) -> Splits:
-        """The splits, the same on every call; cache what is expensive."""
+        """Return the splits, the same on every call; cache what is expensive."""
         raise NotImplementedError
 
     def model(self) -> nn.Module:
-        """A new model, initialized from the global random states."""
+        """Return a new model, initialized from the global random states."""
         raise NotImplementedError
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The scalar to descend on: a mean over the items of the batch (else see `is_mean`).
+        """Return the scalar to descend on: a mean over the items of the batch (else see `is_mean`).
 
         It calls the model itself, `model(...)`, which several processes need to work together.
         Randomness (augmentation, dropout) comes from the global random states, which are seeded by
@@ -271,35 +272,28 @@ class Task(_Named):
         """
         return ()
 
-    def hidden(self, model: nn.Module) -> Sequence[str] | None:
-        """The names of the weights that take the run's recipe where others have `Spec.rest`.
+    def hidden_weight_names(self, model: nn.Module) -> Sequence[str] | None:
+        """Return the names of the weights that take the run's recipe where others have `Spec.rest`.
 
         None for those that are scale-invariant channel by channel.
         """
         return None
 
     def order(self, count: int, batch_size: int, random: torch.Generator) -> Tensor:
-        """The `count` indices of one epoch; a batch is the next `batch_size` of them.
+        """Return the `count` indices of one epoch; a batch is the next `batch_size` of them.
 
         A permutation, unless a task samples otherwise. `random` is seeded by (seed, epoch).
         """
         return torch.randperm(count, generator=random)
 
     def collate(self, items: list[Any]) -> Batch:
-        """The batch of some items of a map-style data set."""
+        """Return the batch of some items of a map-style data set."""
         from torch.utils.data import default_collate
 
         return default_collate(items)
 
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The modules that fully sharded training shards one by one; the model is last."""
-        found: list[nn.Module] = []
-        for child in model.children():
-            found += list(child) if isinstance(child, nn.ModuleList) else [child]
-        return [module for module in found if any(True for _ in module.parameters())]
-
     def around_step(self, training: Any, step: int) -> AbstractContextManager[Any]:
-        """A block around the optimizer's step, for what few tasks do there.
+        """Return a block around the optimizer's step, for what few tasks do there.
 
         Before the step it finds the gradients of the whole batch, after it the new weights. What
         it keeps from step to step has to be a buffer or a part of the model: these alone are in a
@@ -312,14 +306,14 @@ class Task(_Named):
         return nullcontext()
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        """A batch for the audit of which weights are scale-invariant.
+        """Return a batch for the audit of which weights are scale-invariant.
 
         Empty if the model does not return one tensor; no weight then counts as scale-invariant.
         """
         return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
 
     def first_batch(self, split: Split, count: int) -> Batch:
-        """The batch of the first items; a copy, which a model may change in place."""
+        """Return the batch of the first items; a copy, which a model may change in place."""
         count = min(count, length(split))
         if are_tensors(split):
             return tuple(x[:count].clone() for x in split)
@@ -341,11 +335,11 @@ def better_of(task: Task | type[Task], score: str | None) -> Better:
     Raises:
         ValueError: `better` is another word, or is missing where the score's name is a loss's.
     """
-    source = written(task if isinstance(task, type) else type(task))
+    source = describe_source(task if isinstance(task, type) else type(task))
     if task.better is not None:
         if task.better not in get_args(Better):
-            need = "better must be 'higher' or 'lower'"
-            raise ValueError(f"{source}: {need}, got {task.better!r}")
+            requirement = "better must be 'higher' or 'lower'"
+            raise ValueError(f"{source}: {requirement}, got {task.better!r}")
         return task.better
     for name in filter(None, (task.metric, score)):
         if falls(name):
@@ -375,7 +369,7 @@ def require_better(task: Task) -> None:
 
 
 def fingerprint_of(splits: Splits) -> str:
-    """The fingerprint of a task that has none of its own; see `Task.fingerprint`.
+    """Return the fingerprint of a task that has none of its own; see `Task.fingerprint`.
 
     Tensors, lists, and torch's `TensorDataset`, `Subset` and `ConcatDataset` of such count whole.
 
@@ -443,32 +437,32 @@ def _hash(digest: Any, value: Any) -> None:
 
 
 def data_fingerprint(task: AnyTask) -> str:
-    """The fingerprint of the task's data, taken twice.
+    """Return the fingerprint of the task's data, taken twice.
 
     Raises:
         ValueError: the data are drawn anew on each call.
     """
-    found = set()
+    fingerprints = set()
     for seed in (0, 1):
         with preserved_randomness():
             seed_everything(stream(seed, "fingerprint"))
-            found.add(str(task.fingerprint()))
-    if len(found) > 1:  # a run would not train on what its name says
+            fingerprints.add(str(task.fingerprint()))
+    if len(fingerprints) > 1:  # a run would not train on what its name says
         kind = type(task).__name__
-        other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
-        raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
-    return found.pop()
+        problem = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
+        raise ValueError(f"{problem}; give it a seed, or its data set a `fingerprint()`")
+    return fingerprints.pop()
 
 
-class PureTask(_Named):
+class PureTask(_TaskBase):
     """A pure loss of a dict of small tensors."""
 
     def start(self, seed: int) -> dict[str, Tensor]:
-        """The initial parameters of a run."""
+        """Return the initial parameters of a run."""
         raise NotImplementedError
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
-        """The scalar to descend on, without side effects."""
+        """Return the scalar to descend on, without side effects."""
         raise NotImplementedError
 
     def batches(self, seed: int) -> Callable[[int], Any] | None:
@@ -482,7 +476,7 @@ class PureTask(_Named):
     def summarize(
         self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The results of all points and seeds of a computation.
+        """Return the results of all points and seeds of a computation.
 
         Args:
             seeds: S of them.

@@ -15,16 +15,23 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm import Bound, explain, sphere_of, torch_optimizer
 from spherenorm.functional import Sweep, sweep
 from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
-from spherenorm_experiments.lookup import require_extra, written
+from spherenorm_experiments.lookup import describe_source, require_extra
 from spherenorm_experiments.probes import MeasuredStep, Watched, is_finite, measure
-from spherenorm_experiments.ranks import ALONE, Ranks, parallelize, placed, synchronized, whole
-from spherenorm_experiments.run import Job, Run, Runner
+from spherenorm_experiments.run import (
+    SINGLE_PROCESS,
+    Job,
+    Ranks,
+    Run,
+    Runner,
+    parallelize,
+    synchronized,
+)
 from spherenorm_experiments.spec import SCHEDULES, Spec, is_number
 from spherenorm_experiments.store import RunFolder, write_file
 from spherenorm_experiments.streams import seed_everything, stream
@@ -42,14 +49,16 @@ class Training:
         scaler: of the loss, for float16.
     """
 
-    def __init__(self, run: Run, task: Task, ranks: Ranks = ALONE, workers: int = 0) -> None:
+    def __init__(
+        self, run: Run, task: Task, ranks: Ranks = SINGLE_PROCESS, workers: int = 0
+    ) -> None:
         self.run, self.spec, self.task, self.ranks = run, run.spec, task, ranks
         self.regime, self.workers = run.spec.regime, workers
         self.device = ranks.device(self.spec.device)
         seed_everything(stream(self.spec.seed, "init"), self.device)
         self.module = _new_model(task).to(self.device)
         self.watched = Watched.of(self.module, task, self.device)
-        self.model = parallelize(self.module, task, ranks, self.device)
+        self.model = parallelize(self.module, ranks, self.device)
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
         self.optimizer = make_optimizer(run, task, self.module, self.watched.channels)
         self.backend = self.optimizer.param_groups[0]["backend"]
@@ -89,21 +98,21 @@ class Training:
     def survived(self) -> bool:
         """True if the norms of the weights are finite: no loss is computed after the last step."""
         norms = map(torch.linalg.vector_norm, (x.detach() for x in self.module.parameters()))
-        return all(bool(whole(norm).isfinite()) for norm in norms)
+        return all(bool(norm.isfinite()) for norm in norms)
 
     def state(self) -> dict[str, Any]:
-        """The content of a checkpoint, tensors whole; all ranks must ask. Buffers are rank 0's."""
+        """Return the content of a checkpoint; all ranks must ask. Buffers are rank 0's."""
         self.ranks.share(self.module.buffers())
-        own = {
+        states = {
             name: dict(self.optimizer.state[weight])
             for name, weight in self.module.named_parameters()
             if weight in self.optimizer.state
         }
         # Buffers, too, that torch leaves out of a state (`persistent=False`).
         tensors = {**dict(self.module.named_buffers()), **self.module.state_dict()}
-        content = {"model": tensors, "optimizer": {"state": own}}
+        content = {"model": tensors, "optimizer": {"state": states}}
         scaler = self.scaler.state_dict() if self.scaler.is_enabled() else {}
-        return {**tree_map_only(Tensor, whole, content), "scaler": scaler}
+        return {**content, "scaler": scaler}
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, whatever number of processes has written it."""
@@ -113,7 +122,7 @@ class Training:
             self.scaler.load_state_dict(content["scaler"])
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The block in which the model computes in the run's precision."""
+        """Return the block in which the model computes in the run's precision."""
         precision = self.regime.precision
         if precision == "float32":
             return nullcontext()
@@ -128,7 +137,7 @@ class Training:
             with synchronized(self.model, last=number == last):
                 with self.autocast():
                     loss = self.task.loss(self.model, batch)
-                # DDP and FSDP2 take the mean over ranks of what is a sum.
+                # DDP takes the mean over ranks of what is a sum.
                 share = weight * self.ranks.world
                 scaled = loss if share == 1 else share * loss
                 self.scaler.scale(scaled).backward()  # type: ignore[no-untyped-call]
@@ -144,7 +153,7 @@ class Training:
         if self.regime.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             clipped = nn.utils.clip_grad_norm_(self.module.parameters(), self.regime.clip_norm)
-            norm = float(whole(clipped))
+            norm = float(clipped)
             if math.isfinite(norm) or not self.scaler.is_enabled():
                 measured["grad_norm"] = norm
         self.scaler.step(self.optimizer)
@@ -154,36 +163,38 @@ class Training:
     def _probed(self, before: dict[str, Tensor]) -> dict[str, Any]:
         now, grads = self.watched.now(self.module), self.watched.gradients(self.module)
         measured = measure(self.run.probes, MeasuredStep(before, now, grads, self.watched.views))
-        known = {name: value for name, value in measured.items() if is_finite(value)}
+        finite = {name: value for name, value in measured.items() if is_finite(value)}
         # 0/0, say, where the weights are finite: the probe has no number here
-        return known if len(known) < len(measured) and self.survived() else measured
+        return finite if len(finite) < len(measured) and self.survived() else measured
 
 
 def make_optimizer(
     run: Run, task: Task, model: nn.Module, invariant: Sequence[str]
 ) -> RecipeOptimizer:
-    """The optimizer of a run, with the task's groups and the run's others in one more.
+    """Return the optimizer of a run, with the task's groups and the run's others in one more.
 
-    With another recipe for the rest, the run's takes the weights that `Task.hidden` names, or those
-    that are scale-invariant channel by channel; on a sphere it takes these alone, and they start
-    with norm 1.
+    With another recipe for the rest, the run's takes the weights that `Task.hidden_weight_names`
+    names, or those that are scale-invariant channel by channel; on a sphere it takes these alone,
+    and they start with norm 1.
 
     Args:
         invariant: the weights that are scale-invariant channel by channel.
 
     Raises:
         ValueError: a weight in two of the task's groups, or one that is not the model's there or in
-            `Task.hidden`.
+            `Task.hidden_weight_names`.
     """
-    bound, rest = run.bound, run.rest
-    sphere = None if rest is None else sphere_of(bound.rule)
-    hidden = None if sphere is not None else task.hidden(model)
+    bound, other_recipe = run.bound, run.rest
+    sphere = None if other_recipe is None else sphere_of(bound.rule)
+    named = None if sphere is not None else task.hidden_weight_names(model)
     names = {id(weight): name for name, weight in model.named_parameters()}
-    if unknown := sorted(set(hidden or ()) - set(names.values())):
-        raise ValueError(f"hidden names {unknown[0]!r}, which is no weight of the model")
-    chosen = set(names.values()) if rest is None else set(invariant if hidden is None else hidden)
+    if unknown := sorted(set(named or ()) - set(names.values())):
+        raise ValueError(f"hidden_weight_names has {unknown[0]!r}, which is no weight of the model")
+    chosen = (
+        set(names.values()) if other_recipe is None else set(invariant if named is None else named)
+    )
     groups: list[dict[str, Any]] = []
-    for weights, own in _task_groups(task, model, names):
+    for weights, group_values in _task_groups(task, model, names):
         inside = [weight for weight in weights if names[id(weight)] in chosen]
         outside = [weight for weight in weights if names[id(weight)] not in chosen]
         if inside:
@@ -191,10 +202,16 @@ def make_optimizer(
                 with torch.no_grad():
                     for weight in inside:
                         weight.copy_(sphere.normalize(weight))
-            groups.append({"params": inside, **_settings(bound, own)})
+            groups.append({"params": inside, **_settings(bound, group_values)})
         if outside:
-            assert rest is not None
-            groups.append({"params": outside, "recipe": rest.recipe, **_settings(rest, own)})
+            assert other_recipe is not None
+            groups.append(
+                {
+                    "params": outside,
+                    "recipe": other_recipe.recipe,
+                    **_settings(other_recipe, group_values),
+                }
+            )
     optimizer = torch_optimizer(bound.recipe)(groups, **bound.hyper_parameters)
     for group in optimizer.param_groups:
         if "max_lr" in group and group["max_lr"] is None:  # no schedule exceeds 1
@@ -209,7 +226,7 @@ def make_optimizer(
 
 
 def name_backend(optimizer: RecipeOptimizer) -> str:
-    """The name of the executor: "compiled" if kernels take all weights here, else "rule"."""
+    """Return the name of the executor: "compiled" if kernels take all weights here, else "rule"."""
     kernels = {"C++ kernel", "batched"}
     return "compiled" if all(line.path in kernels for line in explain(optimizer)) else "rule"
 
@@ -219,31 +236,31 @@ def _task_groups(
 ) -> Iterator[tuple[list[Tensor], dict[str, Any]]]:
     """Weights with their own hyper-parameters; all that are in no group of the task come first."""
     groups = []
-    taken: set[int] = set()
+    used: set[int] = set()
     for group in task.parameter_groups(model):
         weights = list(group["params"])
         for weight in weights:
             if id(weight) not in names:
                 raise ValueError("parameter_groups has a weight that is not the model's")
-            if id(weight) in taken:
+            if id(weight) in used:
                 raise ValueError(f"parameter_groups has the weight {names[id(weight)]!r} twice")
-            taken.add(id(weight))
+            used.add(id(weight))
         groups.append((weights, {name: x for name, x in group.items() if name != "params"}))
-    yield [weight for weight in model.parameters() if id(weight) not in taken], {}
+    yield [weight for weight in model.parameters() if id(weight) not in used], {}
     yield from groups
 
 
-def _settings(bound: Bound, own: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(bound: Bound, group_values: Mapping[str, Any]) -> dict[str, Any]:
     """The hyper-parameters of a recipe in a group: the recipe's, and the group's that it has."""
-    known = {name: value for name, value in own.items() if name in bound.defaults}
-    settings = {**bound.hyper_parameters, **known}
-    if "lr_factor" in own and "lr" in settings:
-        settings["lr"] = own["lr_factor"] * settings["lr"]
+    used = {name: value for name, value in group_values.items() if name in bound.defaults}
+    settings = {**bound.hyper_parameters, **used}
+    if "lr_factor" in group_values and "lr" in settings:
+        settings["lr"] = group_values["lr_factor"] * settings["lr"]
     return settings
 
 
 def _is_training(module: nn.Module) -> bool:
-    """True if a module and all of its parts are in training mode.
+    """Return True if a module and all of its parts are in training mode.
 
     To ask costs a tenth of `module.train()`, which sets an attribute of each part.
     """
@@ -252,7 +269,7 @@ def _is_training(module: nn.Module) -> bool:
 
 
 def _new_model(task: Task) -> nn.Module:
-    """A model whose weights no run of this process has had.
+    """Return a model whose weights no run of this process has had.
 
     Raises:
         ValueError: they are those of an earlier run, which has trained them.
@@ -261,8 +278,8 @@ def _new_model(task: Task) -> nn.Module:
     for name, weight in model.named_parameters():
         if getattr(weight, "_of_a_run", False) and weight.requires_grad:
             raise ValueError(
-                f"{written(type(task), 'model')} returns the same {name!r} on each call: a run "
-                "would go on from the last one's; make a new module"
+                f"{describe_source(type(task), 'model')} returns the same {name!r} on each call: "
+                "a run would go on from the last one's; make a new module"
             )
         weight._of_a_run = True  # type: ignore[attr-defined]
     return model
@@ -271,11 +288,11 @@ def _new_model(task: Task) -> nn.Module:
 def _load_model(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load weights and buffers; a buffer may have grown since the model was made."""
     state = module.state_dict()
-    module.load_state_dict({name: placed(tensors[name], like) for name, like in state.items()})
+    module.load_state_dict({name: tensors[name] for name in state})
     device = next(module.parameters()).device
     for name in tensors.keys() - state.keys():
-        owner, _, own = name.rpartition(".")
-        setattr(module.get_submodule(owner), own, tensors[name].to(device))
+        owner, _, name_in_owner = name.rpartition(".")
+        setattr(module.get_submodule(owner), name_in_owner, tensors[name].to(device))
 
 
 def _load_states(
@@ -286,10 +303,12 @@ def _load_states(
     for group in optimizer.param_groups:
         rule = optimizer.rule_of(group)
         for weight in group["params"]:
-            kept = states.get(names[weight], {})
-            fresh = rule.init(weight.detach()) if kept else {}
-            if kept:
-                optimizer.state[weight] = {name: placed(kept[name], fresh[name]) for name in kept}
+            saved = states.get(names[weight], {})
+            fresh = rule.init(weight.detach()) if saved else {}
+            if saved:
+                optimizer.state[weight] = {
+                    name: value.to(fresh[name].device) for name, value in saved.items()
+                }
 
 
 SECONDS_BETWEEN = 1.0
@@ -343,9 +362,9 @@ class _Loop:
             due = float(self.ranks.first and waited >= self.every)
             record, (due,) = self.training.step(self.done, due)
             if record is not None and (self.done + 1) % self.run.steps_per_epoch == 0:
-                found = score(self.training, self.run.splits.validation)
-                record["validation"] = next(iter(found.values()), math.nan)
-                record |= {f"validation/{name}": found[name] for name in list(found)[1:]}
+                metrics = score(self.training, self.run.splits.validation)
+                record["validation"] = next(iter(metrics.values()), math.nan)
+                record |= {f"validation/{name}": metrics[name] for name in list(metrics)[1:]}
             last = self.done + 1 == self.run.steps
             finite = record is not None and all(map(is_finite, record.values()))
             if record is None or not finite or (last and not self.training.survived()):
@@ -372,21 +391,23 @@ class _Loop:
 
     def _resume(self) -> int:
         """Load the last checkpoint, if its code counts; how many steps are done."""
-        folder, store, found = self.run.folder, self.run.store, None
+        folder, store, checkpoint = self.run.folder, self.run.store, None
         if self.ranks.first:
-            found = folder.load_checkpoint()
-            if found is None or not store.is_accepted(found["code"]):
-                found = None
+            checkpoint = folder.load_checkpoint()
+            if checkpoint is None or not store.is_accepted(checkpoint["code"]):
+                checkpoint = None
                 folder.clear()
             else:
-                folder.rewind(found["records"])
-            self.code = [*dict.fromkeys([*(found["code"] if found else ()), store.write_code()])]
-        found = self.ranks.broadcast(found)
-        if found is None:
+                folder.rewind(checkpoint["records"])
+            self.code = [
+                *dict.fromkeys([*(checkpoint["code"] if checkpoint else ()), store.write_code()])
+            ]
+        checkpoint = self.ranks.broadcast(checkpoint)
+        if checkpoint is None:
             return 0
-        self.training.restore(found)
-        self.diverged_at = found["diverged_at"]
-        return int(found["done"])
+        self.training.restore(checkpoint)
+        self.diverged_at = checkpoint["diverged_at"]
+        return int(checkpoint["done"])
 
 
 class _Live:
@@ -395,37 +416,37 @@ class _Live:
     Args:
         folder: the run's; `progress.json` in it has step, steps, rate, remaining, last values.
         steps: of the whole run.
-        done: before this process began.
+        steps_done: before this process began.
         events: the folder of TensorBoard's event files; None writes none.
     """
 
-    def __init__(self, folder: Path, steps: int, done: int, events: Path | None) -> None:
-        self.path, self.steps, self.first = folder / "progress.json", steps, done
+    def __init__(self, folder: Path, steps: int, steps_done: int, events: Path | None) -> None:
+        self.path, self.steps, self.first = folder / "progress.json", steps, steps_done
         self.started = self.last_written = time.monotonic()
         self.validation: dict[str, float] = {}
         self.writer: Any = None
         if events is not None:
             board = require_extra("torch.utils.tensorboard", "--tensorboard")
             # What a run that was killed wrote after its last checkpoint is written again.
-            self.writer = board.SummaryWriter(str(events), purge_step=done + 1)
+            self.writer = board.SummaryWriter(str(events), purge_step=steps_done + 1)
 
     def tell(self, record: Mapping[str, Any]) -> None:
         """Take in the record of a step."""
-        now, done = time.monotonic(), record["step"]
+        now, steps_done = time.monotonic(), record["step"]
         if "validation" in record:
             self.validation = {"validation": record["validation"]}
         if self.writer is not None:
             for name, value in _scalars(record).items():
-                self.writer.add_scalar(name, value, done)
+                self.writer.add_scalar(name, value, steps_done)
         if now - self.last_written < SECONDS_BETWEEN:
             return
         self.last_written = now
-        rate = (done - self.first) / (now - self.started)
+        rate = (steps_done - self.first) / (now - self.started)
         content = {
-            "step": done,
+            "step": steps_done,
             "steps": self.steps,
             "rate": rate,
-            "remaining": (self.steps - done) / rate,
+            "remaining": (self.steps - steps_done) / rate,
             "last": {**_scalars(record), **self.validation},
             "updated": time.time(),
         }
@@ -458,17 +479,17 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         "invariant_share": watched.invariant_share,
     }
     for name in ("validation", "test"):
-        found = score(training, getattr(run.splits, name)) if survived else {}
+        metrics = score(training, getattr(run.splits, name)) if survived else {}
         # JSON has no number for an infinite perplexity.
-        known = {key: value if math.isfinite(value) else None for key, value in found.items()}
-        summary |= {name: next(iter(known.values()), None), f"{name}_metrics": known}
+        finite = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
+        summary |= {name: next(iter(finite.values()), None), f"{name}_metrics": finite}
     # By its name: a file has the metrics in the order of theirs.
     summary["score"] = next(iter(summary["test_metrics"]), None)
     summary["metric"] = training.task.metric or summary["score"]
     if better_of(training.task, summary["score"]) == "lower":
         summary["better"] = "lower"
-    if training.ranks.parallel is not None:
-        summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
+    if training.ranks.distributed:
+        summary["processes"] = training.ranks.world
     if not training.ranks.first:
         return summary
     return summary | _norms(run.folder, run.steps_per_epoch, loop.start_norm)
@@ -479,8 +500,8 @@ def _norms(folder: RunFolder, per_epoch: int, start: float | None) -> dict[str, 
 
     Between two probed steps the effective step counts as that of the later one.
     """
-    read = folder.records(("step", "norm", "effective_step"))
-    probed = [record for record in read if "norm" in record]
+    records = folder.records(("step", "norm", "effective_step"))
+    probed = [record for record in records if "norm" in record]
     if not probed:
         return {}
     steps = [0, *(record["step"] for record in probed)]
@@ -488,10 +509,10 @@ def _norms(folder: RunFolder, per_epoch: int, start: float | None) -> dict[str, 
         record["effective_step"] * (record["step"] - before)
         for before, record in zip(steps, probed, strict=False)
     )
-    first = [record["norm"] for record in probed if record["step"] <= per_epoch]
+    first_epoch = [record["norm"] for record in probed if record["step"] <= per_epoch]
     return {
         "norm_start": start,
-        "norm_first_epoch": first[-1] if first else probed[0]["norm"],
+        "norm_first_epoch": first_epoch[-1] if first_epoch else probed[0]["norm"],
         "norm_last": probed[-1]["norm"],
         "norm_max": max(record["norm"] for record in probed),
         "total_effective_step": math.fsum(path),
@@ -499,7 +520,7 @@ def _norms(folder: RunFolder, per_epoch: int, start: float | None) -> dict[str, 
 
 
 def score(training: Training, split: Split) -> dict[str, float]:
-    """The task's metrics on a split, alike for any number of ranks.
+    """Return the task's metrics on a split, alike for any number of ranks.
 
     None has a number if an output of the model is not finite: an accuracy, F1 or recall would be
     that of a model that works, since an argmax is then 0 and nothing is above a threshold.
@@ -513,17 +534,19 @@ def score(training: Training, split: Split) -> dict[str, float]:
     ranks.share(module.buffers())
     module.eval()
     with _watched_outputs(module) as finite, training.autocast():
-        shares, own = _shares(training, split, finite)
+        shares, own_states = _shares(training, split, finite)
         if ranks.totals([float(finite.count(False))]) != [0.0]:
             return dict.fromkeys(shares, math.nan)
-        states = {number: state for part in ranks.gather(own) for number, state in part.items()}
+        states = {
+            number: state for part in ranks.gather(own_states) for number, state in part.items()
+        }
         ordered = [states[number] for number in sorted(states)]  # as the data are
-        found = {name: share.value([s[name] for s in ordered]) for name, share in shares.items()}
-    lacking = [name for name, value in found.items() if math.isnan(value)]
-    if lacking and training.survived():
-        lack = f"task {training.spec.task!r}: the metric {lacking[0]!r} is not a number"
+        metrics = {name: share.value([s[name] for s in ordered]) for name, share in shares.items()}
+    nan_metrics = [name for name, value in metrics.items() if math.isnan(value)]
+    if nan_metrics and training.survived():
+        lack = f"task {training.spec.task!r}: the metric {nan_metrics[0]!r} is not a number"
         raise ValueError(f"{lack}, although all outputs of the model are finite")
-    return found
+    return metrics
 
 
 def _shares(
@@ -546,11 +569,11 @@ def _shares(
             continue  # a library's metric, say, that refuses what is not a number
         for name, share in shares.items():
             if not isinstance(share, Statistic):
-                need = f"evaluate: the metric {name!r} must be a Mean or Collected"
-                raise ValueError(f"{where}: {need}, got {share!r}")
+                requirement = f"evaluate: the metric {name!r} must be a Mean or Collected"
+                raise ValueError(f"{where}: {requirement}, got {share!r}")
         if before and list(before) != list(shares):  # the first is the score
-            each = f"{list(before)} of one batch and {list(shares)} of another"
-            raise ValueError(f"{where}: the metrics are {each}; give all of each")
+            names = f"{list(before)} of one batch and {list(shares)} of another"
+            raise ValueError(f"{where}: the metrics are {names}; give all of each")
         if counts:
             states[number] = {name: share.state for name, share in shares.items()}
     if not shares and all(finite):
@@ -564,7 +587,7 @@ def _watched_outputs(model: nn.Module) -> Iterator[list[bool]]:
 
     Minus infinity counts as finite, unless there is nothing else: a mask fills logits with it.
     """
-    found: list[bool] = []
+    are_finite: list[bool] = []
 
     def is_known(x: Tensor) -> bool:
         finite = x.isfinite()
@@ -572,11 +595,11 @@ def _watched_outputs(model: nn.Module) -> Iterator[list[bool]]:
 
     def note(_: nn.Module, __: object, output: object) -> None:
         tensors = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
-        found.append(all(is_known(x) for x in tensors if x.is_floating_point()))
+        are_finite.append(all(is_known(x) for x in tensors if x.is_floating_point()))
 
     handle = model.register_forward_hook(note)
     try:
-        yield found
+        yield are_finite
     finally:
         handle.remove()
 
@@ -597,14 +620,16 @@ def sweep_rows(job: Job, task: PureTask) -> list[tuple[str, Spec, dict[str, Any]
     ends, order, places, rows = _ends(swept), list(points), [], []
     for key, run in zip(keys, job.runs, strict=True):
         place = order.index(key), seeds.index(run.spec.seed)
-        own = {name: float(x[place]) for name, x in numbers.items()}
+        row_numbers = {name: float(x[place]) for name, x in numbers.items()}
         end = ends[place[0]][place[1]]
-        known = {n: x if end is None and math.isfinite(x) else None for n, x in own.items()}
-        rows.append((run.name, run.spec, {"diverged_at": end, "steps": run.spec.epochs, **known}))
+        finite = {
+            n: x if end is None and math.isfinite(x) else None for n, x in row_numbers.items()
+        }
+        rows.append((run.name, run.spec, {"diverged_at": end, "steps": run.spec.epochs, **finite}))
         places.append(place)
     at = tuple(torch.tensor(column) for column in zip(*places, strict=True))
-    buffer, kept = io.BytesIO(), {name: x.detach().cpu()[at] for name, x in arrays.items()}
-    np.savez_compressed(buffer, **{n: x.numpy() for n, x in kept.items()})  # type: ignore[arg-type]
+    buffer, stored = io.BytesIO(), {name: x.detach().cpu()[at] for name, x in arrays.items()}
+    np.savez_compressed(buffer, **{n: x.numpy() for n, x in stored.items()})  # type: ignore[arg-type]
     write_file(job.folder.path / "arrays.npz", buffer.getvalue())
     return rows
 
@@ -612,11 +637,11 @@ def sweep_rows(job: Job, task: PureTask) -> list[tuple[str, Spec, dict[str, Any]
 def _swept(
     job: Job, task: PureTask, points: Sequence[Mapping[str, Any]], seeds: Sequence[int]
 ) -> tuple[dict[str, Tensor], Sweep]:
-    """The initial parameters, and all steps."""
+    """Return the initial parameters, and all steps."""
     spec, factor = job.first.spec, SCHEDULES[job.first.spec.schedule]
 
-    def stacked(each: Sequence[Any]) -> Any:
-        return tree_map(lambda *x: torch.stack(x).to(spec.device), *each)
+    def stacked(trees: Sequence[Any]) -> Any:
+        return tree_map(lambda *x: torch.stack(x).to(spec.device), *trees)
 
     starts = []
     for seed in seeds:  # each its own, also of a task that draws from the global random states
@@ -645,8 +670,8 @@ def _swept(
 def _columns(
     job: Job, points: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """The hyper-parameters with a value per point, and those that all points share."""
-    known, fixed = job.first.bound.defaults, dict[str, Any]()
+    """Return the hyper-parameters with a value per point, and those that all points share."""
+    defaults, fixed = job.first.bound.defaults, dict[str, Any]()
     columns: dict[str, list[float]] = {}
     for name, value in points[0].items():
         values = [point[name] for point in points]
@@ -654,20 +679,20 @@ def _columns(
             columns[name] = values
         else:
             fixed[name] = tuple(value) if isinstance(value, list) else value
-    if "lr" in known and "lr" not in columns:  # a schedule needs it at every point
-        columns["lr"] = [fixed.pop("lr", known["lr"])] * len(points)
+    if "lr" in defaults and "lr" not in columns:  # a schedule needs it at every point
+        columns["lr"] = [fixed.pop("lr", defaults["lr"])] * len(points)
     return columns, fixed
 
 
 def _ends(swept: Sweep) -> list[list[int | None]]:
-    """The step at which each run diverged, if it did, by point and seed.
+    """Return the step at which each run diverged, if it did, by point and seed.
 
     A run diverges at the first step whose loss is not finite, or at the last one if the norms of
     the weights then are not.
     """
     bad = ~swept.loss.isfinite()
     norms = (x.double().square().flatten(2).sum(-1) for x in swept.params.values())
-    lost = ~torch.stack([norm.isfinite() for norm in norms]).all(dim=0)
+    lost_at_end = ~torch.stack([norm.isfinite() for norm in norms]).all(dim=0)
     ends = torch.where(bad.any(dim=0), bad.int().argmax(dim=0), len(bad) - 1)
-    gone = torch.where(bad.any(dim=0) | lost, ends, -1)
-    return [[step if step >= 0 else None for step in row] for row in gone.tolist()]
+    diverged_at = torch.where(bad.any(dim=0) | lost_at_end, ends, -1)
+    return [[step if step >= 0 else None for step in row] for row in diverged_at.tolist()]

@@ -63,6 +63,9 @@ LEAST_SEEDS = 3
 PERFORMANCE_SEEDS = 6
 """Before any verdict on a score or a time, for or against."""
 
+NOT_REACHED = "not in both"
+"""Said of seeds on which one of two arms has not reached a target."""
+
 EQUIVALENCE_MARGIN = 1.0
 """Points within which two scores are equivalent, unless a claim states another margin."""
 
@@ -79,15 +82,15 @@ RELATION = re.compile(r"([<>=]) (\S+)(?: ± (\S+))?")
 
 
 def mean(values: Iterable[float]) -> float:
-    """The mean; nan of no values."""
-    known = list(values)
-    return float(np.mean(known)) if known else math.nan
+    """Return the mean; nan of no values."""
+    sample = list(values)
+    return float(np.mean(sample)) if sample else math.nan
 
 
 def deviation(values: Iterable[float]) -> float:
-    """The standard deviation of a sample; nan of fewer than two values."""
-    known = list(values)
-    return float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    """Return the standard deviation of a sample; nan of fewer than two values."""
+    sample = list(values)
+    return float(np.std(sample, ddof=1)) if len(sample) > 1 else math.nan
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -109,22 +112,22 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def t_test(values: Sequence[float], bound: float) -> float:
-    """The two-sided p-value of Student's test that the mean of the values is `bound`.
+    """Return the two-sided p-value of Student's test that the mean of the values is `bound`.
 
     Values without any spread have no t: of them the sign test decides.
     """
-    known = np.asarray(values, dtype=float)
-    off = abs(mean(known) - bound)
-    if off < ROUNDING or len(known) < 2:
+    sample = np.asarray(values, dtype=float)
+    off = abs(mean(sample) - bound)
+    if off < ROUNDING or len(sample) < 2:
         return 1.0
-    if np.ptp(known) < ROUNDING * max(1.0, float(np.abs(known).max())):
-        return sign_test(len(known), 0)
-    error = deviation(known) / math.sqrt(len(known))
-    return float(2 * stdtr(len(known) - 1, -off / error))
+    if np.ptp(sample) < ROUNDING * max(1.0, float(np.abs(sample).max())):
+        return sign_test(len(sample), 0)
+    error = deviation(sample) / math.sqrt(len(sample))
+    return float(2 * stdtr(len(sample) - 1, -off / error))
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """The two-sided p-value of the exact test that a win is as likely as a loss.
+    """Return the two-sided p-value of the exact test that a win is as likely as a loss.
 
     >>> sign_test(6, 0)
     0.03125
@@ -146,7 +149,7 @@ class Region:
         return [end for end in (self.low, self.high) if math.isfinite(end)]
 
     def map(self, function: Callable[[float], float]) -> Region:
-        """The region between the images of the ends."""
+        """Return the region between the images of the ends."""
         return Region(function(self.low), function(self.high))
 
     def holds(self, value: float) -> bool:
@@ -154,14 +157,14 @@ class Region:
         return above and (self.high == math.inf or value < self.high - ROUNDING)
 
     def signs(self, values: Iterable[float]) -> tuple[int, int]:
-        """The counts of values inside and outside; on an end they are neither."""
-        known = list(values)
-        ties = sum(any(abs(value - end) <= ROUNDING for end in self.ends) for value in known)
-        wins = sum(map(self.holds, known))
-        return wins, len(known) - wins - ties
+        """Return the counts of values inside and outside; on an end they are neither."""
+        sample = list(values)
+        ties = sum(any(abs(value - end) <= ROUNDING for end in self.ends) for value in sample)
+        wins = sum(map(self.holds, sample))
+        return wins, len(sample) - wins - ties
 
     def p_value(self, values: Sequence[float]) -> float:
-        """The level at which the values decide if their mean is inside or outside.
+        """Return the level at which the values decide if their mean is inside or outside.
 
         Inside, every end has to be excluded; outside, the nearest.
         """
@@ -221,7 +224,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @functools.lru_cache(maxsize=256)
 def _quantile(count: int, share: float = 1 - LEVEL / 2) -> float:
-    """Of Student's distribution with count - 1 degrees of freedom."""
+    """Return a quantile of Student's distribution with count - 1 degrees of freedom."""
     return float(stdtrit(count - 1, share))
 
 
@@ -278,7 +281,7 @@ class Statement:
         return f"{self.place}: {self.words}" if self.quotation else self.place
 
 
-OURS = Statement("ours", "ours")
+BEYOND_PAPER = Statement("ours", "ours")
 
 
 @dataclass(frozen=True)
@@ -314,6 +317,7 @@ class Claim:
         is_performance: True for a score or a time, which need six seeds.
         primary: True for the claims that a study is made for.
         deterministic: the runs have no randomness but their start: equal numbers decide.
+        lost_word: says what befell the runs that have no size, if they did not diverge.
 
     Raises:
         ValueError: a name with capitals or spaces, or another relation.
@@ -323,7 +327,7 @@ class Claim:
     relation: str
     statistic: Callable[[Runs], pd.Series | float | None]
     text: str = ""
-    cites: Statement = OURS
+    cites: Statement = BEYOND_PAPER
     ratio: bool = False
     decision_margin: float | None = None
     equivalence_margin: float | None = None
@@ -336,12 +340,13 @@ class Claim:
     is_performance: bool = False
     primary: bool = False
     deterministic: bool = False
+    lost_word: str = "diverged"
 
     def __post_init__(self) -> None:
         if self.name != slug(self.name) or not self.name:
             raise ValueError(f"name must be like 'norm-growth.sgdp', got {self.name!r}")
-        found = RELATION.fullmatch(self.relation)
-        if found is None or (found[1] == "=") != (found[3] is not None):
+        match = RELATION.fullmatch(self.relation)
+        if match is None or (match[1] == "=") != (match[3] is not None):
             right = "'> 0', '< 0.5' or '= 1 ± 0.05'"
             raise ValueError(f"{self.name}: relation must be like {right}, got {self.relation!r}")
         if not self.text:
@@ -367,7 +372,7 @@ class Claim:
         return Region(low=self.bound) if self.sign == ">" else Region(high=self.bound)
 
     def around(self, margin: float) -> Region:
-        """The numbers near the bound."""
+        """Return the numbers near the bound."""
         return Region(self.bound - margin, self.bound + margin)
 
     @property
@@ -386,7 +391,7 @@ class Claim:
 
 
 def slug(text: str) -> str:
-    """A part of a claim's name.
+    """Return a part of a claim's name.
 
     >>> slug("ResNet-50 + CutMix")
     'resnet-50-cutmix'
@@ -400,7 +405,7 @@ class Decision:
 
     Attributes:
         numbers: ours, with their intervals.
-        ours: the numbers in words.
+        number_text: the numbers in words.
         seeds: how many seeds ours rest on; 0 where nothing is random.
         detail: notes, diverged runs, too few seeds.
         supported: True if our number lies in the claim's region.
@@ -411,7 +416,7 @@ class Decision:
 
     claim: Claim
     numbers: Sequence[Cell] = ()
-    ours: str = "no results"
+    number_text: str = "no results"
     seeds: int = 0
     detail: str = ""
     supported: bool = False
@@ -433,7 +438,7 @@ class Decision:
         return Verdict.NOT_TESTED if self.p is None else Verdict.INCONCLUSIVE
 
     @property
-    def comparison_word(self) -> str:
+    def verdict_word(self) -> str:
         """The verdict on the claim that an optimizer scores better, as a reader says it."""
         words = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}
         return words.get(self.verdict, str(self.verdict))
@@ -456,8 +461,16 @@ class Decision:
             within = f"within ±{self.claim.tested_margin or 0.0:.3g}{unit}"
             ground = f"{within}: p = {self.p_equivalent:.2g} (Bonferroni)"
         elif self.verdict is Verdict.INCONCLUSIVE and self.detectable is not None:
-            ground = f"{self.seeds} seeds detect {self.detectable:.2g}{unit}"
+            ground = f"{self.seeds} seeds detect {self.detectable_text}"
         return joined(self.size, ground, self.detail)
+
+    @property
+    def detectable_text(self) -> str:
+        """The detectable effect with its unit, of a ratio as a factor; nothing if none is known."""
+        if self.detectable is None:
+            return ""
+        unit = f" {self.claim.unit}" if self.claim.unit else ""
+        return f"{'×' if self.claim.ratio else ''}{self.detectable:.2g}{unit}"
 
     @property
     def has_results(self) -> bool:
@@ -475,7 +488,7 @@ class Decision:
         return "larger than the paper's" if low > sign * effect else ""
 
     def to_json(self) -> dict[str, Any]:
-        """The claim as it is shown, and its numbers."""
+        """Return the claim as it is shown, and its numbers."""
         claim, region = self.claim, self.claim.region
         return {
             "name": claim.name,
@@ -484,7 +497,7 @@ class Decision:
             "place": claim.cites.place,
             "quotation": claim.cites.words if claim.cites.quotation else "",
             "verdict": str(self.verdict),
-            "ours": self.ours,
+            "ours": self.number_text,
             "numbers": [cell.to_json() for cell in self.numbers],
             "paper": str(claim.paper),
             "paper_value": claim.paper.to_json()["value"]
@@ -497,12 +510,13 @@ class Decision:
             "p": self.p,
             "shown_p": self.shown_p,
             "detectable": self.detectable,
+            "detectable_text": self.detectable_text,
             "region": [e if math.isfinite(e) else None for e in (region.low, region.high)],
         }
 
 
 def joined(*parts: str) -> str:
-    """The parts of a detail that are not empty."""
+    """Return the parts of a detail that are not empty."""
     return "; ".join(filter(None, parts))
 
 
@@ -525,7 +539,7 @@ def evaluate_claim(claim: Claim, runs: Runs, compared: Sequence[Place] | None = 
         places = runs.places if compared is None else compared
         scale = rounding_scale(*(runs.selected(*place).test for place in places))
     series = value.astype(float).dropna()
-    return decision if series.empty else _test_series(decision, series, runs.looks, scale)
+    return decision if series.empty else _test_series(decision, series, runs.seed_counts, scale)
 
 
 def adjust_for_multiplicity(decisions: Sequence[Decision]) -> list[Decision]:
@@ -542,7 +556,9 @@ def adjust_for_multiplicity(decisions: Sequence[Decision]) -> list[Decision]:
         if names.count(name) > 1:
             raise ValueError(f"two claims have the name {name!r}")
     adjusted = list(decisions)
-    family = [i for i, each in enumerate(decisions) if each.p is not None and each.seeds > 0]
+    family = [
+        i for i, decision in enumerate(decisions) if decision.p is not None and decision.seeds > 0
+    ]
     for i, p in zip(family, holm([decisions[i].p or 0.0 for i in family]), strict=True):
         equivalent = decisions[i].p_equivalent
         if equivalent is not None:
@@ -557,7 +573,7 @@ def without_verdict(decision: Decision, reason: str) -> Decision:
 
 
 def paired_difference(a: pd.Series, b: pd.Series) -> Cell:
-    """The mean of a - b over the seeds that both have, with its interval at `LEVEL`."""
+    """Return the mean of a - b over the seeds that both have, with its interval at `LEVEL`."""
     return estimate((a - b).astype(float).dropna(), rounding_scale(a, b))
 
 
@@ -569,6 +585,7 @@ def estimate(
     limits: tuple[float, float] = (-math.inf, math.inf),
     form: str = "+.3g",
     unit: str = "",
+    lost_word: str = "diverged",
 ) -> Cell:
     """The mean of a number over seeds with Student's interval: of a claim, and in every table.
 
@@ -579,20 +596,21 @@ def estimate(
         scale: see `rounding_scale`.
         ratio: the mean and its interval are geometric.
         limits: of what the number may be; the interval is cut there.
+        lost_word: says what befell the runs without a size.
     """
     sized = _sized(values, scale, ratio)
-    known = sized.tolist()
-    low, high = np.clip([_outer(end, scale, ratio) for end in interval(known)], *limits).tolist()
-    lost = int((~np.isfinite(values.to_numpy())).sum())
+    sample = sized.tolist()
+    low, high = np.clip([_outer(end, scale, ratio) for end in interval(sample)], *limits).tolist()
+    n_lost = len(values) - len(sample)
     return Cell(
-        _outer(mean(known), scale, ratio), form,
-        interval=None if math.isnan(low) else (low, high), n=len(known), diverged=lost,
-        prefix="×" if ratio else "", unit=unit,
+        _outer(mean(sample), scale, ratio), form,
+        interval=None if math.isnan(low) else (low, high), n=len(sample),
+        diverged=n_lost, lost_word=lost_word, prefix="×" if ratio else "", unit=unit,
     )  # fmt: skip
 
 
 def _sized(values: pd.Series, scale: float, ratio: bool) -> np.ndarray:
-    """The numbers that have a size, in units of the scale; of ratios their logarithms."""
+    """Return the numbers that have a size, in units of the scale; of ratios their logarithms."""
     scaled = _in_scale(values, scale)
     sized: np.ndarray = scaled[np.isfinite(scaled) & ((scaled > 0) | (not ratio))]
     return np.log(sized) if ratio else sized
@@ -616,74 +634,89 @@ def _inner(end: float, scale: float, ratio: bool) -> float:
 
 
 def _decide_without_randomness(decision: Decision, value: float) -> Decision:
-    """A number of one run: near the bound, or beyond it by a margin."""
+    """Return a number of one run: near the bound, or beyond it by a margin."""
     claim, margin = decision.claim, decision.claim.decision_margin or 0.0
     number = Cell(value, claim.format, unit=claim.unit, missing="nan")
     if claim.sign == "=":
-        near = claim.region.low <= value <= claim.region.high
+        is_near = claim.region.low <= value <= claim.region.high
         allowed = f"{100 * (value / claim.bound - 1):+.1f} %, allowed {claim.relation[2:]}"
-        ours = f"{number} ({allowed})"
-        return replace(decision, numbers=[number], ours=ours, supported=near, p=0.0)
+        number_text = f"{number} ({allowed})"
+        return replace(
+            decision, numbers=[number], number_text=number_text, supported=is_near, p=0.0
+        )
     if not margin > 0:
         lack = "a number without randomness needs a positive decision_margin"
         raise ValueError(f"{claim.name}: {lack}, got {claim.decision_margin!r}")
     beyond = (value - claim.bound) * (1 if claim.sign == ">" else -1)
     detail = joined(decision.detail, f"decided at {margin:g} beyond {claim.bound:g}")
     return replace(
-        decision, numbers=[number], ours=str(number), detail=detail, supported=beyond > 0,
+        decision, numbers=[number], number_text=str(number), detail=detail, supported=beyond > 0,
         p=0.0 if abs(beyond) >= margin else 1.0,
     )  # fmt: skip
 
 
 def _test_series(
-    decision: Decision, series: pd.Series, looks: Sequence[frozenset[int]], scale: float
+    decision: Decision, series: pd.Series, seed_counts: Sequence[int], scale: float
 ) -> Decision:
     """Test a number by seed; a ratio by its logarithm, so that a ratio and its inverse are alike.
 
     Args:
-        looks: the seeds that there were at the end of each request.
+        seed_counts: how many seeds there were after each request.
         scale: see `rounding_scale`.
     """
     claim = decision.claim
     inner = functools.partial(_inner, scale=scale, ratio=claim.ratio)
     form = "+.3g" if not claim.ratio and claim.bound == 0 else ".3g"
     number = estimate(
-        series, scale, ratio=claim.ratio, limits=claim.limits, form=form, unit=claim.unit
+        series,
+        scale,
+        ratio=claim.ratio,
+        limits=claim.limits,
+        form=form,
+        unit=claim.unit,
+        lost_word=claim.lost_word,
     )
-    values, known = _in_scale(series, scale), _sized(series, scale, claim.ratio).tolist()
+    values, sample = _in_scale(series, scale), _sized(series, scale, claim.ratio).tolist()
     region = claim.region.map(inner)
-    lost = len(known) < len(values)
-    if lost or any(value * scale in claim.limits for value in values):  # a sign, and no size
+    has_lost = len(sample) < len(values)
+    if has_lost or any(value * scale in claim.limits for value in values):  # a sign, and no size
         wins, losses = claim.region.map(lambda end: end / scale).signs(values)
         supported, p = wins > losses, sign_test(wins, losses)
     else:
-        supported, p = region.holds(mean(known)), region.p_value(known)
-        if claim.deterministic and np.ptp(known) < ROUNDING and any(region.signs(known)):
+        supported, p = region.holds(mean(sample)), region.p_value(sample)
+        if claim.deterministic and np.ptp(sample) < ROUNDING and any(region.signs(sample)):
             p = 0.0
     p_equivalent = None
-    if claim.tested_margin is not None and not lost:
+    if claim.tested_margin is not None and not has_lost:
         around = claim.around(claim.tested_margin).map(inner)
-        p_equivalent = around.p_value(known) if around.holds(mean(known)) else None
-    least = PERFORMANCE_SEEDS if claim.is_performance else LEAST_SEEDS
-    few = f"{len(values)} seeds; a verdict needs {least}" if len(values) < least else ""
-    has_one_scale = not claim.ratio and len(known) > 1
+        p_equivalent = around.p_value(sample) if around.holds(mean(sample)) else None
+    min_seeds = PERFORMANCE_SEEDS if claim.is_performance else LEAST_SEEDS
+    few = f"{len(values)} seeds; a verdict needs {min_seeds}" if len(values) < min_seeds else ""
     return replace(
         decision,
         numbers=[number],
-        ours=str(number),
+        number_text=str(number),
         seeds=len(values),
-        detail=joined(decision.detail, few, _raised({*series.index}, looks, least)),
-        detectable=scale * detectable(deviation(known), len(known)) if has_one_scale else None,
+        detail=joined(decision.detail, few, _raised(len(values), seed_counts, min_seeds)),
+        detectable=_detectable(sample, scale, claim.ratio),
         supported=supported,
         p=None if few else p,
         p_equivalent=None if few else p_equivalent,
     )
 
 
-def _raised(seeds: set[int], looks: Sequence[frozenset[int]], least: int) -> str:
-    """Say how the number of seeds grew, if there was more than one to look at."""
-    counts = sorted({len(look & seeds) for look in looks})
-    counts = [count for count in counts if count >= least]
+def _detectable(sample: Sequence[float], scale: float, ratio: bool) -> float | None:
+    """Return the effect that so many values of this spread find; of ratios a factor."""
+    if len(sample) < 2:
+        return None
+    effect = detectable(deviation(sample), len(sample))
+    return math.exp(effect) if ratio else scale * effect
+
+
+def _raised(count: int, seed_counts: Sequence[int], min_seeds: int) -> str:
+    """Say how the number of seeds grew, if a verdict was possible before."""
+    counts = sorted({min(number, count) for number in seed_counts})
+    counts = [count for count in counts if count >= min_seeds]
     if len(counts) < 2:
         return ""
     return f"n was raised from {' to '.join(map(str, counts))}; p is not adjusted for it"
@@ -697,18 +730,29 @@ def claims_table(decisions: Sequence[Decision]) -> Table:
     )
     rows = [
         (
-            *(each.claim.name, each.claim.text, each.kind, str(each.claim.cites), each.verdict),
-            Cell(each.shown_p, ".2g", missing=""),
-            each.numbers[0] if each.numbers else "",
-            *(each.ours, each.claim.paper, Cell(each.seeds, "d"), each.evidence),
+            *(
+                decision.claim.name,
+                decision.claim.text,
+                decision.kind,
+                str(decision.claim.cites),
+                decision.verdict,
+            ),
+            Cell(decision.shown_p, ".2g", missing=""),
+            decision.numbers[0] if decision.numbers else "",
+            *(
+                decision.number_text,
+                decision.claim.paper,
+                Cell(decision.seeds, "d"),
+                decision.evidence,
+            ),
         )
-        for each in decisions
+        for decision in decisions
     ]
     return Table("Claims", columns, rows)
 
 
 def rules() -> list[str]:
-    """The rules of verdicts; each number is the constant that decides."""
+    """Return the rules of verdicts; each number is the constant that decides."""
     return [
         f"A number is a mean over seeds with Student's {100 * (1 - LEVEL):g} % interval; two "
         "optimizers are compared seed by seed. The exact sign test decides where a run diverged, "

@@ -10,7 +10,4 @@ ORDER = (
 """The order of the studies on a page: the paper's figures and tables, then its appendix."""
 
 OVERVIEW = "overview:overview"
-"""What all of them say together; see `spherenorm_experiments.report.Overview`."""
-
-SHOWS = ("statements", "findings", "overview", "thirteen", "shared.detection")
-"""Modules that change no number of a run: an edit of them makes no row old."""
+"""The function of all studies together; see `spherenorm_experiments.report.Overview`."""

@@ -34,7 +34,7 @@ ARTIFACTS = (
     ("Table H.6", "h6"),
     ("Table H.7", "h7"),
 )
-"""Every one with results, and its study. Table E.1 counts data sets: `spherenorm data check`."""
+"""Every one with results, and its study."""
 
 
 def artifacts_table() -> Table:
@@ -45,23 +45,27 @@ def artifacts_table() -> Table:
 
 
 def _set_ups(study: Study) -> tuple[str, str, str, str]:
-    made = {real: study.trials(Plan("small", real=real), Runs()) for real in (False, True)}
-    embedded = f"{len(made[False])} runs" if len(made[False]) > 1 else "1 run"
-    with_data = f"{len(made[True])} runs: {_theirs(study)}" if study.uses_paper_data else "the same"
-    both = sum("--data" in setting for setting, *_ in study.departures)
-    departures = f"{len(study.departures)}, {both} with `--data`"
+    trials = {real: study.trials(Plan("small", real=real), Runs()) for real in (False, True)}
+    embedded = f"{len(trials[False])} runs" if len(trials[False]) > 1 else "1 run"
+    with_data = (
+        f"{len(trials[True])} runs: {_paper_networks(study)}"
+        if study.uses_paper_data
+        else "the same"
+    )
+    n_with_data = sum("--data" in setting for setting, *_ in study.departures)
+    departures = f"{len(study.departures)}, {n_with_data} with `--data`"
     return with_data, embedded, f"`{study.name}`, {_file(study)}", departures
 
 
-def _theirs(study: Study) -> str:
+def _paper_networks(study: Study) -> str:
     """The networks and data of the paper, each once."""
     assert isinstance(study, Comparison)
     named = []
     for condition in study.conditions:
         if condition.real is not None:
             options = condition.real.options
-            own = f"{options.get('network', condition.task)}, {options.get('data_set', '')}"
-            named.append(condition.theirs or own)
+            network = f"{options.get('network', condition.task)}, {options.get('data_set', '')}"
+            named.append(condition.paper_setup or network)
     return "; ".join(dict.fromkeys(named))
 
 

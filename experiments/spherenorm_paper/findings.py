@@ -16,17 +16,17 @@ from spherenorm_experiments.report import Section
 from spherenorm_experiments.tables import Cell, Row, Table
 from spherenorm_experiments.verdict import AGAINST, FOR, VERDICTS, Decision, Statement, Verdict
 from spherenorm_paper.statements import (
-    EVERY,
     STATEMENTS,
     TOPICS,
     UNCLAIMED,
+    UNIVERSAL,
     says,
 )
 from spherenorm_paper.thirteen import UNIFORM, across, first_of_each, of_every_benchmark
 
 
 class Outcome(StrEnum):
-    """What the decided claims of a statement say together."""
+    """The conclusion from the verdicts of a statement's claims."""
 
     ALL = "all"
     NONE = "none"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 FAILED = (Outcome.NONE, Outcome.MIXED)
 
 LEAST_SHARE = 0.5
-"""Of the claims that were tested, so many have to be supported for the outcome "all"."""
+"""The share of the tested claims that has to be supported for the outcome "all"."""
 
 RULE = """The outcome of a statement counts the verdicts of its claims. *All*: no claim of it is
 decided against it, and at least half of those that were tested are supported; each of its claims,
@@ -123,64 +123,78 @@ class Summary(NamedTuple):
 
 
 def _decisions(sections: Sequence[Section]) -> tuple[list[Section], list[Labeled]]:
-    """Of each study its first section, with its decisions, and those across benchmarks."""
-    shown = first_of_each(sections)
-    own = [(section.study.name, each) for section in shown for each in section.decisions]
-    return shown, [*own, *((ALL, each) for each in across(shown) if each.has_results)]
+    """Return the first section of each study, and their decisions with those across benchmarks."""
+    first_sections = first_of_each(sections)
+    labeled_decisions = [
+        (section.study.name, decision)
+        for section in first_sections
+        for decision in section.decisions
+    ]
+    return first_sections, [
+        *labeled_decisions,
+        *((ALL, decision) for decision in across(first_sections) if decision.has_results),
+    ]
 
 
 def findings(sections: Sequence[Section]) -> list[Finding]:
     """Each statement of the paper, in its order."""
-    shown, decisions = _decisions(sections)
-    cited: dict[Statement, list[Labeled]] = {says(UNIFORM): of_every_benchmark(shown)}
+    first_sections, decisions = _decisions(sections)
+    cited: dict[Statement, list[Labeled]] = {says(UNIFORM): of_every_benchmark(first_sections)}
     for label, decision in decisions:
         cited.setdefault(decision.claim.cites, []).append((label, decision))
-    made = []
+    all_findings = []
     for name, statement in STATEMENTS.items():
-        known = cited.get(statement, [])
-        if name not in EVERY:
-            known = [(label, each) for label, each in known if each.has_results]
+        cited_decisions = cited.get(statement, [])
+        if name not in UNIVERSAL:
+            cited_decisions = [
+                (label, decision) for label, decision in cited_decisions if decision.has_results
+            ]
         claims = [
             {
-                **each.to_json(),
+                **decision.to_json(),
                 "study": label,
                 "anchor": label,
-                "label": f"{label}.{each.claim.name}",
+                "label": f"{label}.{decision.claim.name}",
             }
-            for label, each in known
+            for label, decision in cited_decisions
         ]
-        found, reason = outcome([each.verdict for _, each in known], every=name in EVERY), ""
-        if statement.kind != "paper" and found not in FAILED:
-            found, reason = Outcome.NOT_TESTED, "true by construction"
-        made.append(Finding(name, statement, found, claims, UNCLAIMED.get(name, reason)))
-    return made
+        statement_outcome, reason = (
+            outcome([decision.verdict for _, decision in cited_decisions], every=name in UNIVERSAL),
+            "",
+        )
+        if statement.kind != "paper" and statement_outcome not in FAILED:
+            statement_outcome, reason = Outcome.NOT_TESTED, "true by construction"
+        all_findings.append(
+            Finding(name, statement, statement_outcome, claims, UNCLAIMED.get(name, reason))
+        )
+    return all_findings
 
 
 def summary(sections: Sequence[Section]) -> Summary | None:
     """The first screen; None of a store without a study of the paper."""
-    found = findings(sections)
-    if not any(claim["numbers"] for finding in found for claim in finding.claims):
+    all_findings = findings(sections)
+    if not any(claim["numbers"] for finding in all_findings for claim in finding.claims):
         return None
-    topics = {topic: [f for f in found if f.statement.topic == topic] for topic in TOPICS}
+    topics = {topic: [f for f in all_findings if f.statement.topic == topic] for topic in TOPICS}
     rows: list[Row] = []
-    for topic, own in {**topics, "all": found}.items():
-        outcomes = [finding.outcome for finding in own]
-        counts = (outcomes.count(each) or None for each in Outcome)
+    for topic, topic_findings in {**topics, "all": all_findings}.items():
+        outcomes = [finding.outcome for finding in topic_findings]
+        counts = (outcomes.count(outcome_) or None for outcome_ in Outcome)
         rows.append((topic, *(Cell(count, "d", missing="") for count in counts)))
     supported = {
-        topic: [finding for finding in own if finding.outcome is Outcome.ALL]
-        for topic, own in topics.items()
+        topic: [finding for finding in topic_findings if finding.outcome is Outcome.ALL]
+        for topic, topic_findings in topics.items()
     }
     return Summary(
         Table("Statements of the paper", ("about", *map(str, Outcome)), rows),
-        {topic: own for topic, own in supported.items() if own},
-        [finding for each in FAILED for finding in found if finding.outcome is each],
-        _reach(each for _, each in _decisions(sections)[1]),
+        {topic: topic_findings for topic, topic_findings in supported.items() if topic_findings},
+        [finding for outcome_ in FAILED for finding in all_findings if finding.outcome is outcome_],
+        _reach(decision for _, decision in _decisions(sections)[1]),
     )
 
 
 def _reach(decisions: Iterable[Decision]) -> str:
-    """How many comparisons with an effect of the paper's are inconclusive, and how far off."""
+    """Count the inconclusive comparisons with an effect of the paper's, and say how far off."""
     sized = [
         decision.detectable / abs(decision.claim.effect)
         for decision in decisions
@@ -199,11 +213,15 @@ FEW = 3
 """Claims of a statement that its row names; of more, each study has its counts of verdicts."""
 
 
-def findings_table(found: Sequence[Finding]) -> Table:
+def findings_table(all_findings: Sequence[Finding]) -> Table:
     """The statements with their outcomes and the verdicts of their claims."""
     rows = [
-        (str(each.statement), str(each.outcome), _verdicts(each) or each.reason or "no runs")
-        for each in found
+        (
+            str(finding.statement),
+            str(finding.outcome),
+            _verdicts(finding) or finding.reason or "no runs",
+        )
+        for finding in all_findings
     ]
     return Table("Statements of the paper", ("statement", "outcome", "claims"), rows)
 
@@ -216,6 +234,6 @@ def _verdicts(finding: Finding) -> str:
     for claim in finding.claims:
         by_study.setdefault(claim["study"], Counter())[claim["verdict"]] += 1
     return "; ".join(
-        f"{study}: {', '.join(f'{counts[each]} {each}' for each in VERDICTS if counts[each])}"
+        f"{study}: {', '.join(f'{counts[v]} {v}' for v in VERDICTS if counts[v])}"
         for study, counts in by_study.items()
     )

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from spherenorm_experiments.lookup import registered
 from spherenorm_experiments.report import Overview, Section, html_templates, template_environment
 from spherenorm_experiments.tables import to_markdown
-from spherenorm_paper.findings import RULE, findings, findings_table, summary
+from spherenorm_paper.findings import RULE, Outcome, findings, findings_table, summary
 from spherenorm_paper.thirteen import thirteen_table
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -24,14 +24,15 @@ TITLE = "the paper's statements, measured"
 def overview(sections: Sequence[Section]) -> Overview | None:
     """Render what these sections say of the paper as a whole; None if they say nothing of it."""
     studies = registered("STUDIES")
-    own = [section for section in sections if section.study.name in studies]
-    first_screen = summary(own)
+    paper_sections = [section for section in sections if section.study.name in studies]
+    first_screen = summary(paper_sections)
     if first_screen is None:
         return None
-    statements, benchmarks = findings(own), thirteen_table(own)
+    statements, benchmarks = findings(paper_sections), thirteen_table(paper_sections)
     content = {
         "summary": first_screen,
         "findings": statements,
+        "tested": sum(finding.outcome is not Outcome.NOT_TESTED for finding in statements),
         "statements": findings_table(statements),
         "thirteen": benchmarks,
         "rule": RULE.replace("\n", " "),

@@ -37,8 +37,11 @@ TOPICS: tuple[str, ...] = tuple(CONTENT["topics"])
 UNCLAIMED: dict[str, str] = CONTENT["unclaimed"]
 """The reasons for those without a claim."""
 
-EVERY = frozenset(CONTENT["every"])
-"""Those about every one of several cases, as "all" or "uniform"; one case does not carry them."""
+UNIVERSAL = frozenset(CONTENT["every"])
+"""Names of the statements about every one of several cases, as "all" or "uniform".
+
+One case does not carry them.
+"""
 
 
 def says(name: str) -> Statement:

@@ -11,7 +11,7 @@ import pandas as pd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, score_claim
 from spherenorm_experiments.report import Section
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, column, paper
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, format_cells, paper_columns
 from spherenorm_experiments.verdict import (
     LEVEL,
     PERFORMANCE_SEEDS,
@@ -53,7 +53,7 @@ class Line(NamedTuple):
     @property
     def verdict(self) -> str:
         """The verdict on the claim that the second of the pair scores better."""
-        return self.decision.comparison_word
+        return self.decision.verdict_word
 
     @property
     def scores(self) -> list[pd.Series]:
@@ -68,32 +68,34 @@ class Line(NamedTuple):
         nan of fewer than `PERFORMANCE_SEEDS`: where nothing is gained, the mean of two seeds is
         above their deviation in a quarter of all cases.
         """
-        theirs, ours = self.scores
-        gains, spread = (ours - theirs).dropna(), deviation(theirs)
-        known = len(gains) >= PERFORMANCE_SEEDS and spread > 0
-        return mean(gains) / spread if known else math.nan
+        baseline, projected = self.scores
+        gains, spread = (projected - baseline).dropna(), deviation(baseline)
+        is_sized = len(gains) >= PERFORMANCE_SEEDS and spread > 0
+        return mean(gains) / spread if is_sized else math.nan
 
     @property
     def row(self) -> Row:
         """The row of the table."""
-        condition, (base, ours) = self.condition, [arm.name for arm in self.pair]
-        theirs = next(iter(condition.paper.values()), {})
+        condition, (base, projected) = self.condition, [arm.name for arm in self.pair]
+        paper_scores = next(iter(condition.paper.values()), {})
         return (
             f"{condition.benchmark}: {condition.label} ({self.section.label})",
-            f"{base} → {ours}",
-            *column(self.scores, ".4g"),
-            self.decision.ours,
+            f"{base} → {projected}",
+            *format_cells(self.scores, ".4g"),
+            self.decision.number_text,
             Cell(self.decision.detectable, ".2g", missing=""),
             self.verdict,
-            " → ".join(str(theirs[name]) for name in (base, ours) if name in theirs),
-            condition.gap(ours, base),
+            " → ".join(
+                str(paper_scores[name]) for name in (base, projected) if name in paper_scores
+            ),
+            condition.paper_difference(projected, base),
         )
 
 
 def first_of_each(sections: Sequence[Section]) -> list[Section]:
-    """Of each study its first section, which has the defaults in the largest tier that was run."""
-    first = {section.study.name: section for section in reversed(sections)}
-    return [section for section in sections if first[section.study.name] is section]
+    """Return the first section of each study: the defaults in the largest tier that was run."""
+    first_sections = {section.study.name: section for section in reversed(sections)}
+    return [section for section in sections if first_sections[section.study.name] is section]
 
 
 def lines_of(sections: Iterable[Section]) -> Iterator[Line]:
@@ -111,25 +113,25 @@ def lines_of(sections: Iterable[Section]) -> Iterator[Line]:
 
 def thirteen_table(sections: Sequence[Section]) -> Table | None:
     """The score of every optimizer beside its baseline's; None if no benchmark has a result."""
-    lines, shown = list(lines_of(sections)), first_of_each(sections)
+    lines, sections_shown = list(lines_of(sections)), first_of_each(sections)
     if not lines:
         return None
     rows: list[Row] = []
     for name in THIRTEEN:
-        own = [line.row for line in lines if line.condition.benchmark == name]
-        rows += own or [(f"{name}: not run", *("",) * 8)]
+        benchmark_rows = [line.row for line in lines if line.condition.benchmark == name]
+        rows += benchmark_rows or [(f"{name}: not run", *("",) * 8)]
     columns: list[Heading] = ["benchmark", "optimizers", "baseline", "projected", "difference"]
-    columns += ["detectable", "verdict", *paper("scores", "difference")]
+    columns += ["detectable", "verdict", *paper_columns("scores", "difference")]
     verdicts = [line.verdict for line in lines]
     listed = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
-    gains = mean_gains(shown)
+    gains = mean_gains(sections_shown)
     ahead = sum(gain > 0 for gain in gains.values())
     counted = (
         f"{ABOUT} Of {len(lines)} comparisons: {listed}. In the mean of its rows AdamP is ahead of "
         f"its baselines on {ahead} of {len(gains)} benchmarks that have {PERFORMANCE_SEEDS} seeds."
     )
-    (most,) = across(shown)
-    counted += f" {most.claim.text}: {most.detail} ({most.verdict})."
+    (gain_decision,) = across(sections_shown)
+    counted += f" {gain_decision.claim.text}: {gain_decision.detail} ({gain_decision.verdict})."
     return Table("The thirteen benchmarks", columns, rows, counted)
 
 

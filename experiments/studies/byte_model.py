@@ -33,7 +33,7 @@ SCORED = 192
 """Windows of validation, and of test."""
 
 LAYERS, CONTEXT = 2, 64
-"""Of the network: its blocks, and the bytes that it reads."""
+"""Blocks of the network, and bytes that it reads."""
 
 HEAD = 16
 """Entries of a head: wider networks have more heads."""
@@ -52,12 +52,12 @@ def source_text(part: str) -> Tensor:
     Args:
         part: one of `PARTS`.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, inner, names in os.walk(sysconfig.get_path("stdlib")):
         inner[:] = set(inner) - LEFT_OUT
-        found += [Path(folder, name) for name in names if name.endswith(".py")]
-    own = [path for k, path in enumerate(sorted(found)) if IN_TURN[k % len(IN_TURN)] == part]
-    joined = np.frombuffer(b"".join(path.read_bytes() for path in own), np.uint8)
+        paths += [Path(folder, name) for name in names if name.endswith(".py")]
+    part_paths = [path for k, path in enumerate(sorted(paths)) if IN_TURN[k % len(IN_TURN)] == part]
+    joined = np.frombuffer(b"".join(path.read_bytes() for path in part_paths), np.uint8)
     return torch.from_numpy(np.minimum(joined, VOCABULARY - 1))
 
 
@@ -76,21 +76,23 @@ def source_windows(train: int, scored: int, context: int) -> Splits:
     Raises:
         ValueError: a part has fewer windows than are asked for.
     """
-    seen, parts = set[bytes](), list[tuple[Tensor, Tensor]]()
+    used_windows, parts = set[bytes](), list[tuple[Tensor, Tensor]]()
     for part, count in zip(PARTS, (train, scored, scored), strict=True):
-        text, found = source_text(part), list[Tensor]()
+        text, windows = source_text(part), list[Tensor]()
         available, last = (len(text) - 1) // context, len(text) - context - 1
         if count > available:
             lack = f"the standard library has {available} windows of {context} bytes for {part}"
             raise ValueError(f"{lack}, got {count}")
         for place in range(count):
             start = place * available // count * context
-            while (own := text[start : start + context].numpy().tobytes()) in seen and start < last:
+            while (
+                window := text[start : start + context].numpy().tobytes()
+            ) in used_windows and start < last:
                 start += 1
-            seen.add(own)
-            found.append(text[start : start + context + 1])
-        whole = torch.stack(found)
-        parts.append((whole[:, :-1].contiguous(), whole[:, 1:].contiguous()))
+            used_windows.add(window)
+            windows.append(text[start : start + context + 1])
+        stacked = torch.stack(windows)
+        parts.append((stacked[:, :-1].contiguous(), stacked[:, 1:].contiguous()))
     return Splits(*parts)
 
 
@@ -125,16 +127,16 @@ class ByteModel(Task):
     def model(self) -> nn.Module:
         return ByteTransformer(self.width)
 
-    def hidden(self, model: nn.Module) -> Sequence[str]:
+    def hidden_weight_names(self, model: nn.Module) -> Sequence[str]:
         return [name for name, _ in model.named_parameters() if name.startswith("blocks.")]
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        read, targets = batch
-        return F.cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
+        inputs, targets = batch
+        return F.cross_entropy(model(inputs).flatten(0, 1), targets.long().flatten())
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
-        read, targets = batch
-        losses = F.cross_entropy(model(read).mT, targets.long(), reduction="none")
+        inputs, targets = batch
+        losses = F.cross_entropy(model(inputs).mT, targets.long(), reduction="none")
         return {"minus loss": Mean(-losses), "bits per byte": Mean(losses / math.log(2))}
 
     def audit_inputs(self) -> tuple[Any, ...]:
@@ -155,13 +157,13 @@ class ByteTransformer(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         nn.init.zeros_(self.head.weight)
 
-    def forward(self, read: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor) -> Tensor:
         """Logits of the next bytes, shape (windows, context, 128).
 
         Args:
-            read: bytes, shape (windows, context).
+            tokens: bytes, shape (windows, context).
         """
-        x = self.bytes(read.long()) + self.places.weight[: read.shape[1]]
+        x = self.bytes(tokens.long()) + self.places.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
         return self.head(_normalized(x))  # type: ignore[no-any-return]
@@ -180,13 +182,13 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = _normalized(x)
         query, key, value = (
-            each(y).unflatten(-1, (-1, HEAD)).transpose(1, 2)
-            for each in (self.query, self.key, self.value)
+            project(y).unflatten(-1, (-1, HEAD)).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
         )
-        read = F.scaled_dot_product_attention(
+        heads = F.scaled_dot_product_attention(
             _normalized(query), _normalized(key), value, is_causal=True
         )
-        x = x + self.attended(read.transpose(1, 2).flatten(2))
+        x = x + self.attended(heads.transpose(1, 2).flatten(2))
         return x + self.outer(self.inner(_normalized(x)).relu().square())  # type: ignore[no-any-return]
 
 

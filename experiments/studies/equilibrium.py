@@ -1,4 +1,4 @@
-"""Where weight decay holds the norm, and how far weights then turn per step.
+"""The norm at which weight decay holds weights, and the turn per step that follows.
 
 spherenorm run experiments/studies/equilibrium.py
 """
@@ -15,7 +15,7 @@ import pandas as pd
 from spherenorm import Bound
 from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, number
+from spherenorm_experiments.runs import Place, RecordedNumber, Result, Runs, Trial, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Row, Table
 from spherenorm_experiments.verdict import Claim, Statement, slug
@@ -109,26 +109,34 @@ def _law_of(recipe: str) -> tuple[Bound, Any]:
 
     bound = load_recipe(recipe)
     # The closed form of a preconditioned recipe needs eps = 0, that of SGD no Nesterov step.
-    given = {"eps": 0.0} if "betas" in bound.defaults else {}
+    settings = {"eps": 0.0} if "betas" in bound.defaults else {}
     try:
-        return bound, equilibrium(bound.recipe, **given)
+        return bound, equilibrium(bound.recipe, **settings)
     except Exception:  # NoEquilibriumError, or the trace of a recipe of one's own failed
         return bound, None
 
 
-def _law(item: Result) -> Prediction | None:
-    return predict(item.spec.recipe, item.spec.hyper_parameters)
+def _predict_step(run: Result) -> float | None:
+    """Return the effective step of the law at the settings of a run; None if there is no law."""
+    law = predict(run.spec.recipe, run.spec.hyper_parameters)
+    return None if law is None else law.step
+
+
+def _predict_norm(run: Result) -> float | None:
+    """Return the norm of the law at the settings of a run; None if there is no law."""
+    law = predict(run.spec.recipe, run.spec.hyper_parameters)
+    return None if law is None else law.norm(run)
 
 
 Number = Callable[[Result], float | None]
 QUANTITIES: dict[str, tuple[Number, Number]] = {
     "effective step": (
-        lambda item: (law := _law(item)) and law.step,
-        lambda item: item.summary["effective_step_rms"],
+        RecordedNumber("predicted effective step", _predict_step),
+        lambda run: run.summary["effective_step_rms"],
     ),
     "norm": (
-        lambda item: (law := _law(item)) and law.norm(item),
-        lambda item: _fourth_root(item.summary["fourth_power_late"]),
+        RecordedNumber("predicted norm", _predict_norm),
+        lambda run: _fourth_root(run.summary["fourth_power_late"]),
     ),
 }
 """The number that the law predicts, and the one that the run measures."""
@@ -139,11 +147,11 @@ def _claim(quantity: str, name: str) -> Claim:
 
     def off(runs: Runs) -> pd.Series:
         """By how many percent at the worst point, by seed; empty if a point has no law."""
-        every = runs.complete_grid("", name).set_index("seed")
-        law = number(every, predicted, worst=1.0)
+        complete = runs.complete_grid("", name).set_index("seed")
+        law = number(complete, predicted, worst=1.0)
         if law.isna().any():
             return pd.Series(dtype=float)
-        share = number(every, measured, worst=math.inf) / law
+        share = number(complete, measured, worst=math.inf) / law
         return 100 * (share - 1).abs().groupby("seed").max()
 
     return Claim(
@@ -188,15 +196,15 @@ class EquilibriumStudy(Study):
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for place in runs.places:
-            for _, own in runs.all_runs(*place).groupby("point", sort=False):
-                point = own.run.iloc[0].spec.hyper_parameters
+            for _, point_runs in runs.all_runs(*place).groupby("point", sort=False):
+                point = point_runs.run.iloc[0].spec.hyper_parameters
                 cells = [Cell(point.get(key), "g") for key in ("lr", "weight_decay")]
                 for keys in QUANTITIES.values():
-                    law, ours = (float(number(own, key).mean()) for key in keys)
+                    law, measured = (float(number(point_runs, key).mean()) for key in keys)
                     cells += [Cell(law, ".4f", missing="no law"),
-                              Cell(ours, ".4f", missing="diverged"),
-                              Cell(100 * (ours / law - 1), "+.1f", missing="")]  # fmt: skip
-                drift = number(own, lambda item: item.summary["norm_drift"]).mean()
+                              Cell(measured, ".4f", missing="diverged"),
+                              Cell(100 * (measured / law - 1), "+.1f", missing="")]  # fmt: skip
+                drift = number(point_runs, lambda item: item.summary["norm_drift"]).mean()
                 rows.append([place.arm, *cells, Cell(100 * float(drift), "+.1f")])
         columns = ["optimizer", "lr", "weight decay"]
         for quantity in ("step", "norm"):

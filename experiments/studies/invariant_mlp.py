@@ -62,9 +62,9 @@ class Mlp(PureTask):
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         images, labels, last_layer = batch[0]
-        hidden = torch.relu(normalize(images @ params["first"].T))
-        hidden = torch.relu(normalize(hidden @ params["second"].T))
-        return cross_entropy(hidden @ last_layer, labels)
+        activations = torch.relu(normalize(images @ params["first"].T))
+        activations = torch.relu(normalize(activations @ params["second"].T))
+        return cross_entropy(activations @ last_layer, labels)
 
     def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
         images, labels = Digits().first_batch(Digits().data().train, 1024)
@@ -75,16 +75,16 @@ class Mlp(PureTask):
             random = generator(seed, "data", step)
             chosen = torch.randint(len(images), (BATCH,), generator=random)
             noisy = torch.rand(BATCH, generator=random) < NOISE
-            others = torch.randint(10, (BATCH,), generator=random)
-            return images[chosen], torch.where(noisy, others, labels[chosen]), last_layer
+            random_labels = torch.randint(10, (BATCH,), generator=random)
+            return images[chosen], torch.where(noisy, random_labels, labels[chosen]), last_layer
 
         return batch
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
-        moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
+        steps = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
         norms = torch.cat([metrics.norm(after[name]) for name in after])
         return {
-            "squared_step": moved.square().mean(),
+            "squared_step": steps.square().mean(),
             "fourth_power": norms.pow(4).mean(),
             "norm": norms.mean(),
         }

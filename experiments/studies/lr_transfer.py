@@ -59,9 +59,9 @@ def losses(runs: Runs, condition: str, arm: str) -> pd.DataFrame:
 
     A run that diverged, or does worse than a uniform model, has the loss of that.
     """
-    own = runs.complete_grid(condition, arm)
-    loss = (-own.test.astype(float)).fillna(UNIFORM).clip(upper=UNIFORM)
-    table = own.assign(octave=np.log2(own.lr.astype(float)), loss=loss)
+    complete = runs.complete_grid(condition, arm)
+    loss = (-complete.test.astype(float)).fillna(UNIFORM).clip(upper=UNIFORM)
+    table = complete.assign(octave=np.log2(complete.lr.astype(float)), loss=loss)
     return table.pivot(index="seed", columns="octave", values="loss")
 
 
@@ -78,7 +78,7 @@ def around_best(table: pd.DataFrame) -> list[float]:
 
 
 def sensitivity(table: pd.DataFrame) -> pd.Series:
-    """Of each seed the mean loss over the rates around the best mean loss, minus the best of these.
+    """Return the mean loss over the rates around the best mean loss, minus the best, by seed.
 
     Source: Wortsman et al. 2023, arXiv:2309.14322, Section 2.
     """
@@ -87,9 +87,9 @@ def sensitivity(table: pd.DataFrame) -> pd.Series:
 
 
 def best_octave(table: pd.DataFrame) -> pd.Series:
-    """Of each seed log2 of the best rate; see `vertex`."""
-    found = {seed: vertex(table.columns, row.tolist()) for seed, row in table.iterrows()}
-    return pd.Series(found, dtype=float)
+    """Return log2 of the best rate by seed; see `vertex`."""
+    octaves = {seed: vertex(table.columns, row.tolist()) for seed, row in table.iterrows()}
+    return pd.Series(octaves, dtype=float)
 
 
 def vertex(octaves: Sequence[float], values: Sequence[float]) -> float:
@@ -109,8 +109,8 @@ def vertex(octaves: Sequence[float], values: Sequence[float]) -> float:
 
 def _ran(runs: Runs) -> list[str]:
     """The conditions with runs, from the narrowest to the widest."""
-    known = {place.condition for place in runs.places}
-    return [condition.label for condition in CONDITIONS if condition.label in known]
+    conditions = {place.condition for place in runs.places}
+    return [condition.label for condition in CONDITIONS if condition.label in conditions]
 
 
 def over_widths(runs: Runs, arm: str, of: Callable[[pd.DataFrame], pd.Series]) -> pd.Series:
@@ -132,7 +132,7 @@ def _tuned(runs: Runs, arm: str) -> pd.Series:
 
 
 def _against_decay(base: str, control: str) -> Iterator[Claim]:
-    arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
+    arm, decayed = (ARMS[base, name].name for name in (control, "decay"))
 
     def minus_decay(runs: Runs, of: Callable[..., pd.Series]) -> pd.Series:
         return of(runs, arm=arm) - of(runs, arm=decayed)
@@ -159,17 +159,17 @@ class LrTransfer(Comparison):
     """The comparison, its curves, and the claims about them."""
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        known = {f"width {width}" for width in WIDTHS[plan.budget_tier]}
-        every = super().trials(plan, runs)
-        return [trial for trial in every if trial.place.condition in known]
+        labels = {f"width {width}" for width in WIDTHS[plan.budget_tier]}
+        trials = super().trials(plan, runs)
+        return [trial for trial in trials if trial.place.condition in labels]
 
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for width, arm in itertools.product(_ran(runs), (arm.name for arm in self.arms)):
-            found, chosen = losses(runs, width, arm), runs.selected(width, arm)
-            if len(found):
-                cells = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(found), ".2f")]
-                cells += [mean_of(sensitivity(found), ".3f"), Cell(len(around_best(found)), "d")]
+            table, chosen = losses(runs, width, arm), runs.selected(width, arm)
+            if len(table):
+                cells = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(table), ".2f")]
+                cells += [mean_of(sensitivity(table), ".3f"), Cell(len(around_best(table)), "d")]
                 cells.append(mean_of(number(chosen, turn_over_law), ".2f"))
                 rows.append((f"{width}: {arm}", *cells))
         headings = ["arm", "loss at the best rate", "log2(best rate)", "sensitivity", "of rates"]
@@ -181,8 +181,8 @@ class LrTransfer(Comparison):
             "over arctan(lr) for Hyperball, lr for rotational, and the turn in equilibrium at the "
             "rate of each step for Adam with decay; the others have no law."
         )
-        own = Table("Loss against rate", [*headings, "turn / law"], rows, note)
-        return [*([own] if rows else []), *super().tables(runs)]
+        summary = Table("Loss against rate", [*headings, "turn / law"], rows, note)
+        return [*([summary] if rows else []), *super().tables(runs)]
 
 
 COMMON: dict[str, Any] = {"tune": {"lr": [0.01]}, "seeds": {"small": 3, "evidence": 6, "full": 12}}

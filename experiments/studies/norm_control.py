@@ -20,10 +20,10 @@ from norm_controls import (
     arm_of,
     late_turn,
     law_of,
-    law_with_momentum,
     norm_growth,
     spread_over_layers,
     turn_over_law,
+    turn_over_law_with_momentum,
 )
 
 from spherenorm_experiments.plan import Plan
@@ -51,15 +51,11 @@ def _predicted(item: Result) -> float | None:
     return None if law is None else law(item.spec.hyper_parameters["lr"])
 
 
-def _over_momentum(item: Result) -> float | None:
-    return turn_over_law(item, law_with_momentum)
-
-
 COLUMNS: dict[str, tuple[Key, str]] = {
     "turn (rad)": (late_turn, ".4f"),
     "law": (_predicted, ".4f"),
     "turn / law": (turn_over_law, ".3f"),
-    "turn / law with momentum": (_over_momentum, ".3f"),
+    "turn / law with momentum": (turn_over_law_with_momentum, ".3f"),
     "spread over layers": (spread_over_layers, ".3f"),
     "norm growth": (norm_growth, ".3f"),
 }
@@ -71,8 +67,10 @@ def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
 
     def of(runs: Runs, key: Key, control: str = control) -> pd.Series:
         """The mean of a number over the rates, by seed."""
-        every = runs.all_runs(task, arm_of(base, control).name).groupby("lr")
-        return mean_over(number(own.set_index("seed"), key, math.inf) for _, own in every)
+        by_rate = runs.all_runs(task, arm_of(base, control).name).groupby("lr")
+        return mean_over(
+            number(rate_runs.set_index("seed"), key, math.inf) for _, rate_runs in by_rate
+        )
 
     def turns(name: str, key: Key, more: str = "") -> Claim:
         text = f"{who}: the turn per step is that {law}{more}, the mean over the rates ({task})"
@@ -81,7 +79,7 @@ def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
     if (base, control) != ("Muon", "decay"):
         yield turns("turn", turn_over_law)
     if control == "Hyperball":
-        yield turns("momentum", _over_momentum, ", with momentum")
+        yield turns("momentum", turn_over_law_with_momentum, ", with momentum")
     if control != "decay":
         yield Claim(
             f"spread.{end}", "< 1",
@@ -111,8 +109,8 @@ class NormControl(Study):
     name = "norm-control"
     seeds = {"smoke": 1, "small": 3, "evidence": 6, "full": 12}  # noqa: RUF012
     first_seed = 1100
-    claims = tuple(claim for each in itertools.product(TASKS, BASES, ALLOWED)
-                   for claim in _claims(*each))  # fmt: skip
+    claims = tuple(claim for part in itertools.product(TASKS, BASES, ALLOWED)
+                   for claim in _claims(*part))  # fmt: skip
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         labels = ["bytes"] if plan.tier == "smoke" else [*TASKS]
@@ -134,8 +132,10 @@ class NormControl(Study):
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for place in runs.places:
-            for rate, own in runs.all_runs(*place).groupby("lr"):
-                cells = [mean_of(number(own, key, math.inf), f) for key, f in COLUMNS.values()]
+            for rate, rate_runs in runs.all_runs(*place).groupby("lr"):
+                cells = [
+                    mean_of(number(rate_runs, key, math.inf), f) for key, f in COLUMNS.values()
+                ]
                 rows.append((f"{place}, lr {rate:.3g}", *cells))
         note = (
             "Means over seeds ± SD, of hidden matrices. Turn: root mean square per step. Spread "

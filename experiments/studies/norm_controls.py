@@ -19,7 +19,7 @@ from spherenorm import rules as r
 from spherenorm.recipes import adamh
 from spherenorm_experiments.comparison import Arm
 from spherenorm_experiments.probes import MeasuredStep
-from spherenorm_experiments.runs import Result
+from spherenorm_experiments.runs import RecordedNumber, Result
 from spherenorm_experiments.spec import Spec
 
 BASES = ("Adam", "Muon")
@@ -39,7 +39,7 @@ MUONP = f"{__name__}:muonp"
 MDADAM = f"{__name__}:mdadam"
 
 REST = {"recipe": "adam", "lr": 2.0**-5, **BETAS}
-"""Of all other weights, in all arms: embedding and head keep one rate, under the same schedule."""
+"""The optimizer of all other weights: embedding and head keep one rate in all arms."""
 
 
 def arm_of(base: str, control: str) -> Arm:
@@ -146,19 +146,19 @@ class Rotations(NamedTuple):
 
     @classmethod
     def of(cls, item: Result) -> Rotations | None:
-        """Those of a run; None if it was not probed."""
+        """Read the rotations of a run; None if it was not probed."""
         probed = [record for record in item.metrics if "rotation" in record]
         views = item.summary["views"]
         names = [name for name in views if name.startswith(BLOCKS)]
         names = names or [name for name, view in views.items() if view is not None]
         if not probed or not names:
             return None
-        found = np.array([[each["rotation"][name] for name in names] for each in probed])
+        measured = np.array([[record["rotation"][name] for name in names] for record in probed])
         total, per_epoch = item.summary["steps"], item.summary["steps_per_epoch"]
-        before = np.array([each["step"] - 1 for each in probed])
+        before = np.array([record["step"] - 1 for record in probed])
         factors = [item.spec.rate_factor(int(step), total, per_epoch) for step in before]
         rates = item.spec.hyper_parameters["lr"] * np.array(factors)
-        return cls(before / total, rates, *np.moveaxis(found, -1, 0))
+        return cls(before / total, rates, *np.moveaxis(measured, -1, 0))
 
     def within(self, low: float, high: float) -> np.ndarray:
         """True at the steps of this part of the run."""
@@ -186,7 +186,11 @@ def law_of(spec: Spec) -> Law | None:
         return math.atan
     if spec.recipe.startswith("rotational("):
         return float
-    return functools.partial(_turn_under_decay, _given(spec)) if spec.recipe == "adamw" else None
+    return (
+        functools.partial(_turn_under_decay, _settings_without_rate(spec))
+        if spec.recipe == "adamw"
+        else None
+    )
 
 
 def law_with_momentum(spec: Spec) -> Law | None:
@@ -197,54 +201,66 @@ def law_with_momentum(spec: Spec) -> Law | None:
     """
     if not spec.recipe.startswith("hyperball("):
         return None
-    return functools.partial(_turn_at_rest, spec.recipe, _given(spec))
+    return functools.partial(_turn_at_rest, spec.recipe, _settings_without_rate(spec))
 
 
-def _given(spec: Spec) -> str:
+def _settings_without_rate(spec: Spec) -> str:
     """The hyper-parameters but for the learning rate, as the key of a cache."""
     return json.dumps({name: x for name, x in spec.hyper_parameters.items() if name != "lr"})
 
 
 @functools.cache
-def _turn_at_rest(recipe: str, others: str, rate: float) -> float:
+def _turn_at_rest(recipe: str, settings: str, rate: float) -> float:
     from spherenorm_theory import turn_at_rest  # sympy takes a second to import
 
-    return turn_at_rest(recipe, lr=rate, **json.loads(others))
+    return turn_at_rest(recipe, lr=rate, **json.loads(settings))
 
 
 @functools.cache
-def _turn_under_decay(others: str, rate: float) -> float:
+def _turn_under_decay(settings: str, rate: float) -> float:
     """The turn of AdamW in equilibrium."""
-    found = predict("adamw", {**json.loads(others), "lr": rate})
-    return math.nan if found is None else found.step
+    prediction = predict("adamw", {**json.loads(settings), "lr": rate})
+    return math.nan if prediction is None else prediction.step
 
 
-def turn_over_law(item: Result, law_of: Callable[[Spec], Law | None] = law_of) -> float | None:
-    """The turn over that of the law at the rate of each step: the mean over late steps and weights.
+def compare_turn(run: Result, law_of: Callable[[Spec], Law | None]) -> float | None:
+    """Return the turn over that of the law at the rate of each step.
 
-    None if the recipe has no law, or nothing was measured.
+    It is the mean over late steps and weights; None if the recipe has no law, or nothing was
+    measured.
     """
-    law, found = law_of(item.spec), Rotations.of(item)
-    if law is None or found is None:
+    law, rotations = law_of(run.spec), Rotations.of(run)
+    if law is None or rotations is None:
         return None
-    rates = found.rates[found.within(LATE, 1.0)].tolist()
-    return float((found.late_turns / np.array([[law(rate)] for rate in rates])).mean())
+    rates = rotations.rates[rotations.within(LATE, 1.0)].tolist()
+    return float((rotations.late_turns / np.array([[law(rate)] for rate in rates])).mean())
 
 
-def late_turn(item: Result) -> float | None:
-    """The root mean square turn per step over the hidden weights, late in the run."""
-    found = Rotations.of(item)
-    return found and float(np.sqrt((found.late_turns**2).mean()))
+def _late_turn(run: Result) -> float | None:
+    """Return the root mean square turn per step over the hidden weights, late in the run."""
+    rotations = Rotations.of(run)
+    return rotations and float(np.sqrt((rotations.late_turns**2).mean()))
 
 
-def spread_over_layers(item: Result) -> float | None:
-    """The standard deviation of the late mean turns of hidden weights over their mean."""
-    found = Rotations.of(item)
-    means = found and found.late_turns.mean(0)
-    return None if means is None else float(means.std(ddof=1) / means.mean())
+def _spread_over_layers(run: Result) -> float | None:
+    """Return the standard deviation of the late mean turns of hidden weights over their mean."""
+    rotations = Rotations.of(run)
+    if rotations is None:
+        return None
+    means = rotations.late_turns.mean(0)
+    return float(means.std(ddof=1) / means.mean())
 
 
-def norm_growth(item: Result) -> float | None:
-    """The last norm over the first one measured: the geometric mean over hidden weights."""
-    found = Rotations.of(item)
-    return found and float(np.exp(np.log(found.norms[-1] / found.norms[0]).mean()))
+def _norm_growth(run: Result) -> float | None:
+    """Return the last norm over the first: the geometric mean over hidden weights."""
+    rotations = Rotations.of(run)
+    return rotations and float(np.exp(np.log(rotations.norms[-1] / rotations.norms[0]).mean()))
+
+
+late_turn = RecordedNumber("late turn", _late_turn)
+spread_over_layers = RecordedNumber("spread over layers", _spread_over_layers)
+norm_growth = RecordedNumber("norm growth", _norm_growth)
+turn_over_law = RecordedNumber("turn over law", lambda run: compare_turn(run, law_of))
+turn_over_law_with_momentum = RecordedNumber(
+    "turn over law with momentum", lambda run: compare_turn(run, law_with_momentum)
+)

@@ -17,7 +17,7 @@ from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.verdict import Claim, slug
 
 SHARE = 0.2
-"""Of the steps: over these the rate rises, if it does."""
+"""The share of the steps over which the rate rises, if it does."""
 
 AT_ONCE = [("Adam", "decay"), ("Adam", "Hyperball"), ("Adam", "rotational"), ("Muon", "decay"),
            ("Muon", "Hyperball"), ("Muon", "gains")]  # fmt: skip
@@ -43,7 +43,7 @@ def _gain_over_rates(runs: Runs, arm: str) -> pd.Series:
 
 def _of_warm_up(base: str, control: str) -> Iterator[Claim]:
     """The gain over the rates, and whether either gain is smaller than under decay."""
-    arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
+    arm, decayed = (ARMS[base, name].name for name in (control, "decay"))
     end = f"{slug(base)}.{slug(control)}"
 
     def minus_decay(runs: Runs, gain: Callable[[Runs, str], pd.Series]) -> pd.Series:

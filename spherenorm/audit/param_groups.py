@@ -8,6 +8,7 @@ and entries share a group.
 from __future__ import annotations
 
 import fnmatch
+import re
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,11 +21,13 @@ from spherenorm import metrics
 from spherenorm.audit.audit import Audit, audit
 from spherenorm.audit.audited_model import unwrap
 from spherenorm.audit.roles import MATRIX_ROLES, ROLES, Role, RoleName, format_shape
+from spherenorm.audit.transfer import Factor, Growth, Policy, growths, transfer_rate
 from spherenorm.audit.verdict import Verdict
 from spherenorm.manifolds import Sphere, sphere_of
 from spherenorm.numerics import can_never_be_stepped
 from spherenorm.optim import GroupsOfRecipe, RecipeOptimizer, torch_optimizer
-from spherenorm.registry import Bound, Recipe, bind
+from spherenorm.partition import Partition, partition
+from spherenorm.registry import Bound, Recipe, bind, defaults_of, find_recipe
 from spherenorm.rule import Rule
 from spherenorm.rules import (
     FixedNorm,
@@ -69,6 +72,8 @@ class Assignment:
         view: the view in which it counts as scale-invariant; None if in none.
         role: its role in the model; see `roles`.
         reason: the reason for the role and the treatment, in words.
+        growth: how it grows from the base model; None without a `transfer`.
+        factor: the factor of its learning rate from the base model to this one.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -85,6 +90,8 @@ class Assignment:
     view: str | None
     role: RoleName
     reason: str
+    growth: Growth | None = None
+    factor: float = 1.0
 
 
 class ParamGroups(GroupsOfRecipe):
@@ -97,6 +104,7 @@ class ParamGroups(GroupsOfRecipe):
         assignments: one `Assignment` for each parameter, in the model's order.
         audit: the audit from which the groups were made.
         recipe: the recipe of the groups that name none, which is the optimizer's.
+        doubts: sentences that say why the groups may be wrong.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -113,8 +121,10 @@ class ParamGroups(GroupsOfRecipe):
         audit: Audit,
         recipe: str,
         defaults: Mapping[str, Mapping[str, Any]],
+        doubts: Sequence[str] = (),
     ) -> None:
         super().__init__(groups, recipe)
+        self.doubts = (*audit.doubts, *doubts)
         self.assignments = tuple(assignments)
         self.audit = audit
         self._defaults = defaults
@@ -130,9 +140,44 @@ class ParamGroups(GroupsOfRecipe):
         """
         return torch_optimizer(self.recipe)(self)
 
+    @property
+    def partition(self) -> Partition:
+        """The partition of these groups, for `spherenorm.functional` and sweeps.
+
+        The label of a group is its recipe; further groups of one recipe have a number behind it.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+            >>> both = param_groups(model, torch.randn(8, 4), "muon+adamw").partition
+            >>> params = dict(model.named_parameters())
+            >>> {name: both.label(name, weight) for name, weight in params.items()}
+            {'0.weight': 'muon', '0.bias': 'adamw', '2.weight': 'adamw', '2.bias': 'adamw'}
+        """
+        rules: dict[str, Bound] = {}
+        labels: list[str] = []
+        for group in self:
+            recipe = find_recipe(group.get("recipe", self.recipe))
+            entries = {name: group[name] for name in defaults_of(recipe) if name in group}
+            bound = bind(recipe, **entries)
+            label, number = bound.name, 1
+            while label in rules:
+                number += 1
+                label = f"{bound.name} {number}"
+            labels.append(label)
+            rules[label] = bound
+        patterns = {
+            re.escape(assignment.name): labels[assignment.group]
+            for assignment in self.assignments
+            if assignment.group is not None
+        }
+        return partition(rules, patterns)
+
     def __str__(self) -> str:
-        rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
+        transfers = any(assignment.growth is not None for assignment in self.assignments)
+        growth_titles = ("grows", "factor") if transfers else ()
+        rows = [("parameter", "shape", "group", "role", "treatment", "view", *growth_titles, "why")]
         for assignment in self.assignments:
+            growth_cells = (str(assignment.growth or ""), f"{assignment.factor:.4g}")
             row = (
                 assignment.name,
                 format_shape(assignment.shape),
@@ -140,6 +185,7 @@ class ParamGroups(GroupsOfRecipe):
                 assignment.role,
                 assignment.treatment,
                 assignment.view or "",
+                *(growth_cells if transfers else ()),
                 assignment.reason,
             )
             rows.append(row)
@@ -149,7 +195,7 @@ class ParamGroups(GroupsOfRecipe):
             entries = {"recipe": recipe, **self._defaults.get(recipe, {}), **group}
             settings = ", ".join(f"{key}={x!r}" for key, x in entries.items() if key != "params")
             lines.append(f"group {index}: {len(group['params'])} parameters, {settings}")
-        lines.extend(f"doubtful: {doubt}" for doubt in self.audit.doubts)
+        lines.extend(f"doubtful: {doubt}" for doubt in self.doubts)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -164,6 +210,8 @@ def param_groups(
     decay: float | Mapping[Kind, float] | None = None,
     overrides: Mapping[str, Override] | None = None,
     smallest_norm: float = 0.1,
+    base: nn.Module | None = None,
+    transfer: Policy | None = None,
     **hyper_parameters: Any,
 ) -> ParamGroups:
     """Make the param_groups of a model for a recipe, from an audit of which weights are invariant.
@@ -209,6 +257,12 @@ def param_groups(
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
             tenth of it is put on a sphere.
+        base: a narrower model of the same code, at which the learning rates were tuned; its
+            parameters have the same names.
+        transfer: how a rate goes from `base` to `model`: `sn.transfer.mup("adam")`,
+            `sn.transfer.spectral()` or `sn.transfer.turn()`. Weight decay follows, so that
+            lr weight_decay stays. The printed groups show how each parameter grows and its factor.
+            A rate in `overrides` stays as it is.
         **hyper_parameters: hyper-parameters of `recipe`. Those that are not given are left open:
             the optimizer's call may give them, `sn.optim.Muon(groups, lr=1e-2)`, a preset's rate
             too.
@@ -221,7 +275,8 @@ def param_groups(
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
             has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; or an
-            error of `audit`. Nothing changes then.
+            error of `audit`; `base` without `transfer`, or the reverse; a base with other
+            parameters; a policy that refuses a recipe. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
@@ -239,6 +294,7 @@ def param_groups(
     parameters = dict(model.named_parameters())
     model_audit = batch if isinstance(batch, Audit) else audit(model, batch)
     decisions = make_decisions(parameters, model_audit, overrides or {})
+    transferrer = _Transferrer.between(model, base, transfer, model_audit)
 
     groups: dict[Hashable, dict[str, Any]] = {}
     preset_names_by_group: dict[Hashable, frozenset[str]] = {}
@@ -257,24 +313,26 @@ def param_groups(
             bound, treatment, view, why = assigner.assign(weight, decision)
             given_entries = {**_decay_entry(decay, weight, view, bound), **decision.entries}
             bound = _bind_checked(bound, given_entries)
+            bound, factor = transferrer.transfer_rate(name, bound, decision)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from error
-        entries = {
-            key: x for key, x in bound.hyper_parameters.items() if key in bound.explicit_names
-        }
+        entries = _explicit_entries(bound, main)
         group_preset_names = frozenset[str]()
-        if bound.recipe is not main.recipe:
-            entries = {"recipe": bound.name, **entries}
-        elif decision.recipe is None:
-            group_preset_names = preset_names.difference(given_entries)
+        if bound.recipe is main.recipe and decision.recipe is None:
+            group_preset_names = preset_names.difference(given_entries, transferrer.fixed_names)
         defaults[bound.name] = bound.defaults
-        group_key = (treatment, group_preset_names, *map(_entry_key, entries.items()))
+        group_key = (treatment, group_preset_names, *map(_key_of_entry, entries.items()))
         groups.setdefault(group_key, {"params": [], **entries})["params"].append(weight)
         preset_names_by_group[group_key] = group_preset_names
         index = list(groups).index(group_key)
         view_name = None if view is None else str(view)
         reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
-        assignments.append(Assignment(name, shape, index, treatment, view_name, role.role, reason))
+        growth = transferrer.growth_by_name.get(name)
+        assignments.append(
+            Assignment(
+                name, shape, index, treatment, view_name, role.role, reason, growth, factor.value
+            )
+        )
         if treatment == "sphere" and view is not None:
             weights_on_sphere.append((weight, view))
 
@@ -282,7 +340,74 @@ def param_groups(
         _put_on_sphere(weights_on_sphere)
         _warn_of_running_statistics(model)
     groups_with_presets = [(group, preset_names_by_group[key]) for key, group in groups.items()]
-    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults)
+    doubts = transferrer.doubts
+    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults, doubts)
+
+
+def _explicit_entries(bound: Bound, main: Bound) -> dict[str, Any]:
+    """Return the entries of a group: its recipe, unless it is the main one, and what was given."""
+    recipe_entry = {} if bound.recipe is main.recipe else {"recipe": bound.name}
+    explicit = {key: x for key, x in bound.hyper_parameters.items() if key in bound.explicit_names}
+    return {**recipe_entry, **explicit}
+
+
+@dataclass
+class _Transferrer:
+    """Rates from a base model to the model; without a base, or of equal widths, it changes none.
+
+    Attributes:
+        growth_by_name: how each parameter grows from the base; empty without one.
+        policy: the policy; None without a base.
+        doubts: sentences that say why rates may be wrong.
+    """
+
+    growth_by_name: Mapping[str, Growth]
+    policy: Policy | None
+    doubts: list[str] = field(default_factory=list)
+
+    @classmethod
+    def between(
+        cls, model: nn.Module, base: nn.Module | None, policy: Policy | None, model_audit: Audit
+    ) -> _Transferrer:
+        """Return the transferrer from a base to a model.
+
+        Raises:
+            ValueError: a base or a policy is given alone, or the base has other parameters.
+        """
+        if base is None and policy is None:
+            return cls({}, None)
+        if base is None or policy is None:
+            present, missing = ("transfer", "base") if base is None else ("base", "transfer")
+            raise ValueError(
+                f"param_groups: {present} needs {missing}, as in base=make_model(width=64), "
+                "transfer=sn.transfer.spectral()"
+            )
+        all_growths = growths(model, unwrap(base), model_audit.roles)
+        return cls({growth.name: growth for growth in all_growths}, policy)
+
+    @property
+    def grows(self) -> bool:
+        """True if any parameter is larger or smaller than the base's."""
+        return any(str(growth) for growth in self.growth_by_name.values())
+
+    @property
+    def fixed_names(self) -> tuple[str, ...]:
+        """The hyper-parameters that an optimizer's call cannot set for all groups at once."""
+        return ("lr",) if self.grows else ()
+
+    def transfer_rate(self, name: str, bound: Bound, decision: Decision) -> tuple[Bound, Factor]:
+        """Return a parameter's recipe at the rate of this width, and the factor of the rate.
+
+        Raises:
+            ValueError: the policy refuses the recipe.
+        """
+        if self.policy is None or not self.grows:
+            return bound, Factor(1.0, "")
+        growth = self.growth_by_name[name]
+        bound, factor = transfer_rate(bound, growth, self.policy, "lr" in decision.entries)
+        if factor.doubt:
+            self.doubts.append(f"{name}: {factor.doubt}")
+        return bound, factor
 
 
 def _bind_recipes(
@@ -321,7 +446,7 @@ def _find_preset(name: str) -> tuple[Bound, Bound | None]:
         raise ValueError(f"{error}, nor a preset: {presets}") from None
 
 
-def _entry_key(entry: tuple[str, Any]) -> Hashable:
+def _key_of_entry(entry: tuple[str, Any]) -> Hashable:
     """Return a key of a group's entry; tensors are keyed by id, since each may change by itself."""
     name, value = entry
     return name, id(value) if isinstance(value, Tensor) else repr(value)
@@ -396,7 +521,7 @@ class Decision:
         recipe = entries.pop("recipe", None)
         decision = replace(self, entries={**self.entries, **entries})
         if recipe is not None:
-            decision = replace(decision, recipe=_without_test(_bind_checked(recipe, {})))
+            decision = replace(decision, recipe=_remove_test(_bind_checked(recipe, {})))
         if view_or_role is None:
             return decision
         if view_or_role in ROLES:
@@ -473,7 +598,7 @@ class RecipeAssigner:
     def __init__(self, main: Bound, fallback: Bound | None, smallest_norm: float) -> None:
         if not smallest_norm >= 0:
             raise ValueError(f"smallest_norm must be in [0, ∞), got {smallest_norm!r}")
-        _without_test(main)  # Raises if the test's views cannot be set.
+        _remove_test(main)  # Raises if the test's views cannot be set.
         self._main = main
         self._smallest_norm = smallest_norm
         self._is_for_matrices = _is_for_matrices(main.rule)
@@ -490,7 +615,7 @@ class RecipeAssigner:
             fallback = main
             if self._fixed_view is not None:
                 fallback = bind("sgd", lr=0.01, momentum=0.9, nesterov=True)
-        self._fallback = None if fallback is None else _without_test(fallback)
+        self._fallback = None if fallback is None else _remove_test(fallback)
         # Units that outnumber their entries cannot be orthogonal, and a term that asks for it would
         # compete with the loss for good. So an `alpha` that the user did not choose is 0 there.
         regularizes = any(isinstance(rule, OrthogonalityRegularization) for rule in rules)
@@ -621,7 +746,7 @@ def _is_for_matrices(rule: Rule) -> bool:
     return False
 
 
-def _without_test(bound: Bound) -> Bound:
+def _remove_test(bound: Bound) -> Bound:
     """Return the recipe without its test for invariance, so that it projects nothing.
 
     Raises:

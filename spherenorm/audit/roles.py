@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -57,17 +57,23 @@ class Role:
             "vector", which acts entry by entry; "convolution"; "experts", a stack of matrices
             along dimension 0; "other", which acts in another way; "unmeasured".
         reason: the reason for the role, in words.
+        fan_in: the dimensions of the parameter that its products sum over, as they were seen: (1,)
+            of `nn.Linear`, (0,) of `x @ W`. None if it has no such product, or the product took a
+            copy of the parameter, or two products sum over different dimensions.
 
     Example:
         >>> result = sn.roles(torch.nn.Linear(4, 3), torch.randn(8, 4))
         >>> result[0].name, result[0].role, result[0].reason
         ('weight', 'head', 'a factor of a product (addmm); its product is an output')
+        >>> result[0].fan_in
+        (1,)
     """
 
     name: str
     shape: tuple[int, ...]
     role: RoleName
     reason: str
+    fan_in: tuple[int, ...] | None = None
 
 
 class Roles(tuple[Role, ...]):
@@ -79,6 +85,9 @@ class Roles(tuple[Role, ...]):
         >>> [parameter.role for parameter in result]
         ['matrix', 'vector', 'head', 'vector']
     """
+
+    role_names: ClassVar[tuple[RoleName, ...]] = ROLES
+    """The roles that a parameter may have."""
 
     def groups(
         self,
@@ -196,7 +205,8 @@ def roles_from_uses(model: nn.Module, tracer: UseTracer) -> Roles:
             role = _choose_role(tracer.uses[name], is_output=name in tracer.output_matrices)
         if role is None:
             role = _role_of_unused(weight, owners[id(weight)])
-        result.append(Role(name, tuple(weight.shape), *role))
+        fan_in = (0,) if role[0] == "embedding" else tracer.fan_in.get(name)
+        result.append(Role(name, tuple(weight.shape), *role, fan_in))
     return Roles(result)
 
 
@@ -270,12 +280,16 @@ class UseTracer(_DispatchModeWithoutDynamo):  # type: ignore[no-untyped-call]
         uses: for each parameter, the reason for each role in which it was used.
         output_matrices: the matrices whose products are outputs, with no other weight and no sum
             with other products in between; set by `finish`.
+        fan_in: for each parameter with a product, the dimensions that its products sum over; None
+            where they could not be seen.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], batch: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.uses: dict[str, dict[RoleName, str]] = {name: {} for name in parameters}
         self.output_matrices = frozenset[str]()
+        self.fan_in: dict[str, tuple[int, ...] | None] = {}
+        self._parameters = dict(parameters)
         self._shapes = {name: tuple(weight.shape) for name, weight in parameters.items()}
         # Matrices whose products another weight has taken, or a sum with other products.
         self._inner_matrices: set[str] = set()
@@ -352,6 +366,8 @@ class UseTracer(_DispatchModeWithoutDynamo):  # type: ignore[no-untyped-call]
                 shape = self._shapes[weight]
                 role, reason = _role_in_operation(name, args, x, shape, is_lookup)
                 is_matrix = len(shape) > 1 and role in (*MATRIX_ROLES, "other")
+                if is_matrix:
+                    self._record_fan_in(weight, name, args, x)
                 if is_matrix and name not in _RECURRENT_LAYERS:
                     matrices.add(weight)
                 self._record_use(weight, origin, role, reason)
@@ -379,6 +395,12 @@ class UseTracer(_DispatchModeWithoutDynamo):  # type: ignore[no-untyped-call]
             role, reason = origin.uses.get(weight, (role, reason))
         self.uses[weight].setdefault(role, reason)
 
+    def _record_fan_in(self, weight: str, name: str, args: tuple[Any, ...], x: Tensor) -> None:
+        """Record the dimensions of a weight that an operation sums over."""
+        dims = _contracted_dims(name, args, x, self._parameters[weight])
+        if self.fan_in.setdefault(weight, dims) != dims:
+            self.fan_in[weight] = None
+
     def _use_with_constants(
         self,
         name: str,
@@ -398,6 +420,7 @@ class UseTracer(_DispatchModeWithoutDynamo):  # type: ignore[no-untyped-call]
                 use = _role_in_operation(name, args, x, self._shapes[weight], is_lookup=False)
                 if use[0] != "vector":
                     new_uses[weight] = use
+                    self._record_fan_in(weight, name, args, x)
         combines_all = len(weights) == 1 or new_uses or name in _FACTOR_INDICES or name in _JOINS
         origins = []
         for output in outputs:
@@ -447,6 +470,44 @@ def _role_in_operation(
     if len(shape) == 3 and sorted(lengths[-2:]) == sorted(shape[1:]):
         return "experts", f"a matrix for each index of dimension 0 ({name})"
     return "other", f"neither one matrix, dimension 0 by all others, nor a stack of them ({name})"
+
+
+def _contracted_dims(
+    name: str, args: tuple[Any, ...], x: Tensor, weight: Tensor
+) -> tuple[int, ...] | None:
+    """Return the dimensions of a weight that an operation sums over; None if they are not seen.
+
+    A factor that is a view of the weight tells them by its strides: the summed dimension of the
+    factor runs through the same memory as these dimensions of the weight.
+
+    Args:
+        name, args: the operation and its positional arguments.
+        x: the operand, which is the weight or made of it.
+        weight: the parameter.
+    """
+    if name in _RECURRENT_LAYERS:
+        return (1,)
+    if "convolution" in name:
+        is_transposed = len(args) > 6 and args[6] is True
+        first = (0,) if is_transposed else (1,)
+        return (*first, *range(2, weight.ndim))
+    if x.layout is not torch.strided or weight.layout is not torch.strided:
+        return None
+    if x.untyped_storage()._cdata != weight.untyped_storage()._cdata:
+        return None
+    indices = _FACTOR_INDICES.get(name.removesuffix("_"))
+    if indices is None:
+        return None
+    summed = x.ndim - 1 if args[indices[0]] is x else x.ndim - 2
+    if summed < 0:
+        return None
+    stride, extent = x.stride(summed), x.shape[summed] * x.stride(summed)
+    dims = tuple(
+        dim
+        for dim, length in enumerate(weight.shape)
+        if length > 1 and weight.stride(dim) >= stride and weight.stride(dim) * length <= extent
+    )
+    return dims if math.prod(weight.shape[dim] for dim in dims) == x.shape[summed] else None
 
 
 def _union(sets: Iterable[Iterable[str]]) -> frozenset[str]:

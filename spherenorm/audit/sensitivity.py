@@ -374,14 +374,14 @@ def _invariant_under_scaling(
         tensors = zip(outputs, changed, scales, shares, strict=True)
         return all(_is_within(x, y, share * scale) for x, y, scale, share in tensors)
 
-    enlarged = outputs_after(partial(_scale, model, point, views, 1))
-    shrunk = outputs_after(partial(_scale, model, point, views, -1))
+    enlarged = outputs_after(partial(_scale_units, model, point, views, 1))
+    shrunk = outputs_after(partial(_scale_units, model, point, views, -1))
     if enlarged is None or shrunk is None:
         return False
     scaled_outputs = [enlarged, shrunk]
     if all(unchanged(changed, [_MAX_CHANGE_BY_EPS] * len(scales)) for changed in scaled_outputs):
         return True
-    turned_outputs = outputs_after(partial(_turn, model, point, views))
+    turned_outputs = outputs_after(partial(_turn_weights, model, point, views))
     if turned_outputs is None:
         turned_outputs = [x + scale for x, scale in zip(outputs, scales, strict=True)]
     shares = []
@@ -397,14 +397,14 @@ def _is_within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
     return bool(((x - y).abs() <= allowed + rounding).all())
 
 
-def _turn(model: AuditedModel, point: Point, names: Mapping[str, View]) -> None:
+def _turn_weights(model: AuditedModel, point: Point, names: Mapping[str, View]) -> None:
     """Turn weights by at most about a tenth of a radian."""
     values = [model.parameters[name].data for name in names]
     for _, piece, noise in pair_with_noise(values, point.seed + 2):
         piece.addcmul_(piece, noise, value=0.1)
 
 
-def _scale(model: AuditedModel, point: Point, views: Mapping[str, View], sign: int) -> None:
+def _scale_units(model: AuditedModel, point: Point, views: Mapping[str, View], sign: int) -> None:
     """Multiply each unit by a random factor of 8 to 64, or divide it by the factor if sign is -1.
 
     All units grow, or all shrink, so that each threshold that a norm may cross is crossed.

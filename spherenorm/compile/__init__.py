@@ -26,9 +26,10 @@ from spherenorm.compile.interface import (
     require_backend,
 )
 from spherenorm.compile.memory import why_not_steppable
-from spherenorm.compile.paths import BATCHED_DEVICES
+from spherenorm.compile.paths import BATCHED_DEVICES, needs_whole_states
 from spherenorm.compile.rule_key import RuleKey
 from spherenorm.compile.run import Dispatcher, compare_with_own_code
+from spherenorm.compile.shards import is_distributed, shard_state
 
 __all__ = [
     "BACKENDS",
@@ -40,6 +41,9 @@ __all__ = [
     "RuleKey",
     "WeightStep",
     "compare_with_own_code",
+    "is_distributed",
+    "needs_whole_states",
     "require_backend",
+    "shard_state",
     "why_not_steppable",
 ]

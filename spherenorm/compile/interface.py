@@ -60,6 +60,7 @@ class WeightStep(NamedTuple):
         state: tensors by name; a step writes into them or replaces them.
         sharded: for a shard, the DTensors that it is a part of; else None.
         process_group: the processes that hold the other rows; None if there are none.
+        rows_are_whole: for a shard, whether it is whole rows, with the states that belong to them.
     """
 
     weight: Tensor
@@ -67,6 +68,7 @@ class WeightStep(NamedTuple):
     state: State
     sharded: WeightStep | None = None
     process_group: Any = None
+    rows_are_whole: bool = True
 
     @property
     def unsharded_weight(self) -> Tensor:
@@ -153,14 +155,17 @@ class Path:
 
     Attributes:
         name: "rule" (the rule's own code), "stack" (its own code under vmap), "C++ kernel",
-            "batched", or "error" if the next step raises `BackendError`.
+            "batched", "owner" (one process steps the whole of a sharded weight by the rule's own
+            code), or "error" if the next step raises `BackendError`.
         reason: why this path, in words; for "error" the message.
         executor: steps the weight; None on the paths that run the rule's own code.
+        takes_shard: own code steps the shard of this process, not the DTensor.
     """
 
     name: str
     reason: str
     executor: Executor | None = None
+    takes_shard: bool = False
 
 
 MAX_CACHED_KINDS = 2**13

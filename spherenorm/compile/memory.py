@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.interface import GroupStep, WeightStep
-from spherenorm.compile.shards import PLAIN_TENSORS
+from spherenorm.compile.shards import PLAIN_TENSORS, place_result
 from spherenorm.rule import State
 from spherenorm.torch_internals import copy_tensors
 
@@ -130,10 +130,9 @@ def why_not_recordable(step: WeightStep, states: Mapping[str, Any]) -> str | Non
     """
     weight, grad = step.weight, step.grad
     if type(weight) not in PLAIN_TENSORS:
-        reason = f"the weight is a {type(weight).__name__}"
-        if hasattr(weight, "device_mesh"):
-            reason += ", and its rows or states are not whole in one process"
-        return reason
+        return f"the weight is a {type(weight).__name__}"
+    if not step.rows_are_whole:
+        return "the weight is a DTensor, and its rows or states are not whole in one process"
     if type(grad) is not Tensor:
         return f"the gradient is a {type(grad).__name__}"
     if grad.dtype is not weight.dtype:
@@ -199,6 +198,11 @@ class PendingWrites:
                 one tensor for two states.
             replace_states: put each state in new memory, since the old one overlaps other tensors.
         """
+        if step.sharded is not None:
+            states_fit = all(_can_write(step.state[name], x) for name, x in new_state.items())
+            if replace_states or not states_fit:
+                new_weight, new_state = place_result(step.sharded, new_weight, new_state)
+                step = step.sharded
         weight, state = step.weight, step.state
         target_ids = [_storage_id(x) for x in (weight, *state.values())]
         for name, result in new_state.items():

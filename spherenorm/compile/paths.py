@@ -12,12 +12,17 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.batched import BatchedExecutor
-from spherenorm.compile.graph import StepGraph
+from spherenorm.compile.graph import Extent, StepGraph
 from spherenorm.compile.interface import Executor, Path, WeightStep, cached
 from spherenorm.compile.kernel import KernelExecutor, build_kernel
 from spherenorm.compile.memory import why_not_contiguous, why_not_recordable
 from spherenorm.compile.rule_key import RuleKey
-from spherenorm.compile.shards import PLAIN_TENSORS
+from spherenorm.compile.shards import (
+    PLAIN_TENSORS,
+    is_distributed,
+    regions_of,
+    why_not_regions,
+)
 from spherenorm.compile.trace import trace
 from spherenorm.compile.verify import (
     ResultMismatch,
@@ -27,12 +32,14 @@ from spherenorm.compile.verify import (
     verify_executor,
     verify_storage,
 )
-from spherenorm.numerics import accumulation_dtype
+from spherenorm.numerics import accumulation_dtype, default_device
 from spherenorm.record import Unsupported
 from spherenorm.rule import Rule, State
 
 BATCHED_DEVICES = {"cuda"}
 """Types of devices whose weights step batched; sharded weights do so on every device."""
+REDUCTIONS = {"sum", "any"}
+"""Operations of nodes that read several entries."""
 HALF_PRECISION = (torch.bfloat16, torch.float16)
 
 
@@ -54,6 +61,67 @@ def choose_path(key: RuleKey, backend: str, step: WeightStep) -> Path:
     except Unsupported as error:
         return error_path(key, step, str(error))
     return Path("stack", reason)
+
+
+def place_path(key: RuleKey, step: WeightStep, path: Path) -> Path:
+    """Return the path of a weight whose own code runs, with the processes that run it."""
+    if path.executor is not None or path.name == "error" or step.sharded is None:
+        return path
+    weight = step.unsharded_weight
+    if not is_distributed(weight):
+        return replace(path, takes_shard=True)
+    declared = [type(rule).__name__ for rule in key.rule.walk() if rule.whole]
+    if declared:
+        return Path("owner", f"{declared[0]} needs whole weights")
+    if step.rows_are_whole and _is_entry_by_entry(key, weight):
+        reason = f"{path.reason}; each process steps its entries"
+        return Path("rule", reason, takes_shard=True)
+    return path if _takes_distributed(key) else Path("owner", path.reason)
+
+
+def needs_whole_states(rule: Rule, weight: Any) -> bool:
+    """Return whether the states of a sharded weight are made from all of it, and then cut."""
+    if not is_distributed(weight) or why_not_regions(weight) is not None:
+        return False
+    key = RuleKey.of(rule)
+    if any(part.whole for part in rule.walk()):
+        return True
+    return not _takes_distributed(key) and _graph_or_none(key, weight) is None
+
+
+def _takes_distributed(key: RuleKey) -> bool:
+    """Return whether the library's own code is written for DTensors, or for sums over weights."""
+    says_so = any(rule.whole is False for rule in key.rule.walk())
+    return not key.foreign and (says_so or key.rule.needs_global_sums)
+
+
+def _graph_or_none(key: RuleKey, weight: Tensor, shape: Any = None) -> StepGraph | None:
+    """Return the graph of a step; None if there is none."""
+    if key.unsupported_because is not None:
+        return None
+    try:
+        return _graph(key, tuple(weight.shape) if shape is None else shape, weight.dtype)
+    except Unsupported:
+        return None
+
+
+def _is_entry_by_entry(key: RuleKey, weight: Any) -> bool:
+    """Return whether each process can step its entries alone, whatever the others hold."""
+    graph = _graph_or_none(key, weight)
+    if graph is None or any(node.op in REDUCTIONS for node in graph.nodes):
+        return False
+    if any(node.extent is Extent.ROW for node in graph.nodes):
+        return False
+    # A factor such as sqrt(m / n) depends on the shape, which is another one in each process.
+    for region in set(regions_of(weight)):
+        if not region.numel:
+            continue
+        local_graph = _graph_or_none(key, weight, region.lengths)
+        if local_graph is None or local_graph.structure != graph.structure:
+            return False
+        if local_graph.literals != graph.literals:
+            return False
+    return True
 
 
 def error_path(key: RuleKey, step: WeightStep, reason: str) -> Path:
@@ -123,7 +191,7 @@ def _graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
 
 
 def _rule_kind(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
-    defaults = torch.get_default_dtype(), torch.get_default_device()
+    defaults = torch.get_default_dtype(), default_device()
     return key.structure, shape, dtype, defaults
 
 

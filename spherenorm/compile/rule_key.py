@@ -24,12 +24,13 @@ from spherenorm.fields import cached_property
 from spherenorm.manifolds import Euclidean, Sphere
 from spherenorm.numerics import Scalar
 from spherenorm.rule import Chain, Rule
+from spherenorm.schedule import Combination, Knots
 from spherenorm.views import View
 from spherenorm.zoo import rules as zoo_rules
 
 ZOO_RULES = {getattr(zoo_rules, name) for name in zoo_rules.__all__}
 LIBRARY_CLASSES = {
-    *(Chain, Euclidean, Sphere, View),
+    *(Chain, Euclidean, Sphere, View, Knots, Combination),
     *(getattr(rules, name) for name in rules.__all__),
     *ZOO_RULES,
 }

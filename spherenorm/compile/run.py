@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spherenorm.compile.agreement import Agreement, MeshStep
 from spherenorm.compile.interface import (
     MAX_CACHED_KINDS,
     BackendError,
@@ -27,9 +29,17 @@ from spherenorm.compile.memory import (
     weights_overlap,
     why_not_steppable,
 )
-from spherenorm.compile.paths import choose_path, error_path, step_stack
+from spherenorm.compile.owners import (
+    WEIGHT,
+    Tensors,
+    kind_of,
+    owners_of,
+    state_of,
+    tensors_of,
+)
+from spherenorm.compile.paths import choose_path, error_path, place_path, step_stack
 from spherenorm.compile.rule_key import ZOO_RULES, RuleKey
-from spherenorm.compile.shards import PLAIN_TENSORS, check_ranks_agree, local_shard
+from spherenorm.compile.shards import PLAIN_TENSORS, local_shard
 from spherenorm.rule import InPlaceError, Rule, State
 from spherenorm.rules import Orthogonalize
 from spherenorm.torch_internals import DeviceContext, dispatch_modes, function_modes, write_count
@@ -70,6 +80,10 @@ class _KeyedGroup:
         reason = None if self.own_code is None else self.own_code.reason
         return self.group.backend, len(self.group.weights), self.key.structure, reason
 
+    def with_sums(self, global_sums: Mapping[str, Tensor] | None) -> _KeyedGroup:
+        """Return the group with its sums over all weights."""
+        return replace(self, group=replace(self.group, global_sums=global_sums))
+
     def rule_on(self, device: torch.device) -> Rule:
         """Return the group's rule with its tensors on `device`, where they are moved once."""
         if device not in self._rules:
@@ -82,10 +96,12 @@ class Dispatcher:
 
     Attributes:
         may_have_written: true once the latest step may have written to a weight.
+        agreement: with the other processes that hold parts of the weights.
     """
 
     def __init__(self) -> None:
         self.may_have_written = False
+        self.agreement = Agreement()
         self._plan: _Plan | None = None
         self._recorded_rules: set[Any] = set()
         """Structures of the rules that were recorded."""
@@ -95,32 +111,68 @@ class Dispatcher:
         """Kinds of weights that rules have stepped without a write into their arguments."""
         self._kept_batches: dict[Any, Batch] = {}
         """Batches that hold no tensors, by what they were made from; the latest is the last."""
-        self._agreed: set[Any] = set()
-        """Kinds of sharded weights that all processes were found to step."""
 
-    def step(self, groups: Sequence[GroupStep]) -> None:
+    def step(
+        self,
+        groups: Sequence[GroupStep],
+        add_sums: Callable[[Sequence[GroupStep]], Sequence[GroupStep]] | None = None,
+    ) -> None:
         """Step all weights, or none: what may fail comes before the first one moves.
 
         (Weights that overlap are the exception, of which each sees how the one before moved.)
 
+        Args:
+            groups: of the optimizer.
+            add_sums: gives the groups their sums over all weights, which takes other processes;
+                None if no rule asks for them.
+
         Raises:
             BackendError: a group with `backend="compiled"` has a weight that it cannot take.
-            ValueError: a rule writes into its arguments, or returns what does not fit.
+            ValueError: a rule writes into its arguments, or returns what does not fit; or processes
+                that hold parts of the weights have other gradients, or have failed.
         """
         self.may_have_written = False
-        groups = [_local_group(group) for group in groups]
-        keyed_groups = [_keyed_group(group) for group in groups]
-        plan, self._plan = self._plan, None  # an error leaves no plan
-        if plan is None or not plan.still_valid(keyed_groups):
-            plan = self._make_plan(keyed_groups)
-        uncompiled = [plan.uncompiled_weights(i, group) for i, group in enumerate(groups)]
-        one_by_one = weights_overlap([w for weights in uncompiled for w, _ in weights])
-        results = [
-            self._run_own_code(keyed, [] if one_by_one else weights, overlaps)
-            for keyed, weights, overlaps in zip(
-                keyed_groups, uncompiled, plan.overlaps, strict=True
-            )
-        ]
+        agreement, sums_first = self.agreement, add_sums is not None
+        try:
+            keyed_groups = [_keyed_group(_local_group(group)) for group in groups]
+            plan, self._plan = self._plan, None  # an error leaves no plan
+            if plan is None or not plan.still_valid(keyed_groups):
+                plan = self._make_plan(keyed_groups)
+            mesh_steps = agreement.mesh_steps(plan.all_weights(keyed_groups), sums_first)
+        except Exception as error:
+            agreement.tell_failure(error)
+        if add_sums is not None:
+            agreement.begin(mesh_steps)
+        try:
+            if add_sums is not None:
+                keyed_groups = [
+                    keyed.with_sums(group.global_sums)
+                    for keyed, group in zip(keyed_groups, add_sums(groups), strict=True)
+                ]
+            uncompiled = [plan.own_code_weights(i, k.group) for i, k in enumerate(keyed_groups)]
+            one_by_one = weights_overlap([w for weights in uncompiled for w, _ in weights])
+            results = [
+                self._run_own_code(keyed, [] if one_by_one else weights, overlaps)
+                for keyed, weights, overlaps in zip(
+                    keyed_groups, uncompiled, plan.overlaps, strict=True
+                )
+            ]
+        except Exception as error:
+            agreement.tell_failure(error, after_header=sums_first)
+        received = agreement.begin(mesh_steps, after_header=sums_first)
+        failure = self._run_distributed(keyed_groups, plan, results)
+        step_owned = functools.partial(self._step_owned, keyed_groups)
+        for mesh_step, new_values in zip(
+            mesh_steps,
+            agreement.finish(received, mesh_steps, step_owned, failure),
+            strict=True,
+        ):
+            for position, tensors in new_values.items():
+                group, step, _ = mesh_step.sources[position]
+                new_weight, new_state = tensors[WEIGHT], state_of(tensors)
+                results[group].add(step, new_weight, new_state, replace_states=plan.overlaps[group])
+        if failure is not None:
+            raise failure
         self.may_have_written = True
         for i, keyed in enumerate(keyed_groups):
             if one_by_one:
@@ -131,23 +183,59 @@ class Dispatcher:
             results[i].write_back()
         self._plan = plan
 
+    def _run_distributed(
+        self, keyed_groups: Sequence[_KeyedGroup], plan: _Plan, results: Sequence[PendingWrites]
+    ) -> Exception | None:
+        """Run own code on DTensors, whose operations are collectives; return the error if any."""
+        try:
+            for i, keyed in enumerate(keyed_groups):
+                for step in plan.distributed_weights(i, keyed.group):
+                    whole = step.sharded or step
+                    new_weight, new_state = self._step_alone(keyed, whole)
+                    results[i].add(whole, new_weight, new_state, replace_states=plan.overlaps[i])
+        except Exception as error:
+            return error
+        return None
+
+    def _step_owned(
+        self,
+        keyed_groups: Sequence[_KeyedGroup],
+        mesh_step: MeshStep,
+        whole: Mapping[int, WeightStep],
+    ) -> dict[int, Tensors]:
+        """Return the new weights and states of whole weights, by position."""
+        new_values: dict[int, Tensors] = {}
+        by_group: dict[int, list[int]] = {}
+        for position in whole:
+            by_group.setdefault(mesh_step.sources[position][0], []).append(position)
+        for group, positions in by_group.items():
+            weights = [(whole[p], mesh_step.sources[p][2]) for p in positions]
+            position_of = {id(whole[p]): p for p in positions}
+            for step, weight, state in self._own_code_results(keyed_groups[group], weights):
+                new_values[position_of[id(step)]] = tensors_of(WeightStep(weight, weight, state))
+        return new_values
+
     def paths(self, groups: Sequence[GroupStep]) -> Iterator[Path]:
         """Yield the path that each weight would take now; an "error" is one that `step` raises.
 
         Executors that are not made yet are made. No other process is asked.
         """
         groups = [_local_group(group) for group in groups]
+        steps: list[WeightStep] = []
+        paths: list[Path] = []
         for group, overlaps in zip(groups, overlapping_groups(groups), strict=True):
             for step in group.weights:
+                steps.append(step)
                 reason = why_not_steppable(step.weight, step.grad)
                 if reason is not None:
-                    yield Path("error", f"the weight {reason}")
+                    paths.append(Path("error", f"the weight {reason}"))
                     continue
                 try:
                     keyed = _keyed_group(replace(group, weights=[step]))
-                    yield self._choose_paths(keyed, overlaps, len(groups)).paths[0]
+                    paths.append(self._choose_paths(keyed, overlaps, len(groups)).paths[0])
                 except BackendError as error:
-                    yield Path("error", str(error))
+                    paths.append(Path("error", str(error)))
+        yield from _name_owners(steps, paths)
 
     def _make_plan(self, keyed_groups: Sequence[_KeyedGroup]) -> _Plan:
         """Choose the paths of all weights.
@@ -164,7 +252,6 @@ class Dispatcher:
             for path in keyed.paths:
                 if path.name == "error":
                     raise BackendError(path.reason)
-        self._check_ranks(keyed_groups)
         return _Plan(keyed_groups, overlaps, self._kept_batches)
 
     def _choose_paths(self, keyed: _KeyedGroup, overlaps: bool, n_groups: int) -> _KeyedGroup:
@@ -177,12 +264,13 @@ class Dispatcher:
                 errors = [error_path(key, step, OVERLAP) for step in group.weights]
                 return replace(keyed, paths=errors)
             own_code = Path("rule", OVERLAP)
-        if own_code is not None:
-            return replace(keyed, paths=[own_code] * len(group.weights))
-        if len(self.records) < MAX_CACHED_KINDS:  # a rule keeps changing
+        if own_code is None and len(self.records) < MAX_CACHED_KINDS:  # a rule keeps changing
             weights = [step.unsharded_weight for step in group.weights]
             self.records |= {(key.structure, w.shape, w.dtype) for w in weights}
-        paths = [choose_path(key, group.backend, step) for step in group.weights]
+        paths = [
+            place_path(key, step, own_code or choose_path(key, group.backend, step))
+            for step in group.weights
+        ]
         return replace(keyed, paths=paths)
 
     def _count_rule(self, key: RuleKey, n_groups: int) -> Path | None:
@@ -194,24 +282,6 @@ class Dispatcher:
         if n_recorded < MAX_RECORDED_RULES * n_groups:
             return None
         return Path("rule", f"{n_recorded} other rules were recorded; a field keeps changing")
-
-    def _check_ranks(self, keyed_groups: Sequence[_KeyedGroup]) -> None:
-        """Ask all processes whether they step the same sharded weights, once for each set of them.
-
-        Raises:
-            ValueError: they do not.
-        """
-        kinds: dict[Any, list[Any]] = {}
-        device = None
-        for keyed in keyed_groups:
-            for step, path in zip(keyed.group.weights, keyed.paths, strict=True):
-                if step.sharded is not None and step.process_group is not None:
-                    weight, device = step.unsharded_weight, step.weight.device
-                    kind = tuple(weight.shape), str(weight.dtype), path.name
-                    kinds.setdefault(step.process_group, []).append(kind)
-        if device is not None and repr([*kinds.values()]) not in self._agreed:
-            check_ranks_agree(kinds, device)
-            self._agreed.add(repr([*kinds.values()]))
 
     def _run_own_code(
         self, keyed: _KeyedGroup, weights: Sequence[tuple[WeightStep, Path]], overlaps: bool
@@ -228,16 +298,22 @@ class Dispatcher:
             Exception: of any type, which the rule raises.
         """
         results = PendingWrites()
-        global_sums = keyed.group.global_sums
+        for step, new_weight, new_state in self._own_code_results(keyed, weights):
+            results.add(step, new_weight, new_state, replace_states=overlaps)
+        return results
+
+    def _own_code_results(
+        self, keyed: _KeyedGroup, weights: Sequence[tuple[WeightStep, Path]]
+    ) -> Iterator[tuple[WeightStep, Tensor, State]]:
+        """Yield each weight with its new value and state by the rule's own code."""
         for stack in _stacks(keyed, weights):
             if len(stack) > 1:
                 rule = keyed.rule_on(stack[0].weight.device)
-                stepped = step_stack(rule, stack, global_sums)
+                stepped = step_stack(rule, stack, keyed.group.global_sums)
             else:
                 stepped = [self._step_alone(keyed, stack[0])]
             for step, (new_weight, new_state) in zip(stack, stepped, strict=True):
-                results.add(step, new_weight, new_state, replace_states=overlaps)
-        return results
+                yield step, new_weight, new_state
 
     def _step_alone(self, keyed: _KeyedGroup, step: WeightStep) -> tuple[Tensor, State]:
         """Return the new weight and state by the rule's own code.
@@ -307,10 +383,60 @@ class _Plan:
             offset += len(keyed.group.weights)
         return True
 
-    def uncompiled_weights(self, index: int, group: GroupStep) -> list[tuple[WeightStep, Path]]:
-        """List the weights of a group that run own code, alone or in a stack, with their paths."""
-        weights = zip(group.weights, self._paths[index], strict=True)
-        return [(step, path) for step, path in weights if path.executor is None]
+    def all_weights(
+        self, keyed_groups: Sequence[_KeyedGroup]
+    ) -> Iterator[tuple[int, WeightStep, Path]]:
+        """Iterate over all weights, with the index of their group and their path."""
+        for i, keyed in enumerate(keyed_groups):
+            for step, path in zip(keyed.group.weights, self._paths[i], strict=True):
+                yield i, step, path
+
+    def own_code_weights(self, index: int, group: GroupStep) -> list[tuple[WeightStep, Path]]:
+        """List the weights of a group that run own code in this process alone, with their paths."""
+        return [
+            (step, path)
+            for step, path in self._uncompiled_weights(index, group)
+            if path.takes_shard or not _is_dtensor(step)
+        ]
+
+    def distributed_weights(self, index: int, group: GroupStep) -> list[WeightStep]:
+        """List the weights of a group that run own code on DTensors."""
+        return [
+            step
+            for step, path in self._uncompiled_weights(index, group)
+            if _is_dtensor(step) and not path.takes_shard
+        ]
+
+    def _uncompiled_weights(
+        self, index: int, group: GroupStep
+    ) -> Iterator[tuple[WeightStep, Path]]:
+        for step, path in zip(group.weights, self._paths[index], strict=True):
+            if path.executor is None and path.name != "owner":
+                yield step, path
+
+
+def _is_dtensor(step: WeightStep) -> bool:
+    return step.sharded is not None or hasattr(step.weight, "device_mesh")
+
+
+def _name_owners(steps: Sequence[WeightStep], paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the paths, with the owners of the weights that have one."""
+    kinds: dict[Any, dict[int, Any]] = {}
+    for i, (step, path) in enumerate(zip(steps, paths, strict=True)):
+        if path.name == "owner":
+            mesh: Any = step.unsharded_weight.device_mesh  # type: ignore[attr-defined]
+            kinds.setdefault(mesh, {})[i] = kind_of(step)
+    owners: dict[int, tuple[int, int]] = {}
+    for mesh, kinds_of_mesh in kinds.items():
+        ranks = sorted(mesh.mesh.flatten().tolist())
+        for i, owner in owners_of(kinds_of_mesh, len(ranks)).items():
+            owners[i] = ranks[owner], len(ranks)
+    for i, path in enumerate(paths):
+        if i not in owners:
+            yield path
+            continue
+        rank, n = owners[i]
+        yield Path("owner", f"process {rank} of {n} steps it whole: {path.reason}")
 
 
 def _make_batches(
@@ -392,7 +518,7 @@ def _stacks(
         if is_plain and step.sharded is None and (stack_products or path.name == "stack"):
             kinds_of_tensors = ((x.shape, x.dtype, x.device) for x in step.tensors())
             kind = (*step.state, *kinds_of_tensors)
-        stacks.setdefault(kind, []).append(step.sharded or step)
+        stacks.setdefault(kind, []).append(step)
     for stack in stacks.values():
         max_length = max(1, MAX_STACK_BYTES // max(stack[0].weight.nbytes, 1))
         for start in range(0, len(stack), max_length):

@@ -14,8 +14,10 @@ from torch.optim.optimizer import Optimizer
 
 from spherenorm.numerics import to_compute_dtype
 from spherenorm.optim.param_groups import to_plain
+from spherenorm.optim.schedules import last_step, schedules_to_words
+from spherenorm.optim.sharded import initial_state_of
 from spherenorm.optim.states import extended_state
-from spherenorm.rule import Rule, State, initial_state
+from spherenorm.rule import Rule, State
 from spherenorm.torch_internals import write_count
 
 
@@ -61,7 +63,7 @@ def swap_in(
                 continue  # the weight has not been stepped
             if state.keys() != set(rule.state_keys):
                 # A schedule has switched a rule on or off since. The next step would do the same.
-                initial = initial_state(rule, weight.detach())
+                initial = initial_state_of(weight.detach(), rule)
                 state = {key: state.get(key, value) for key, value in initial.items()}
             eval_weights[weight] = rule.eval_weight(to_compute_dtype(weight.detach()), state)
     trained = {weight: weight.detach().clone() for weight in eval_weights}
@@ -81,15 +83,16 @@ class EvalModeMixin(Optimizer):
     _trained: TrainedWeights | None = None
     """The trained weights, from `eval` to `train`."""
 
-    def rule_of(self, group: Mapping[str, Any]) -> Rule:
-        """Return the rule of one of `param_groups`, at its present hyper-parameters."""
+    def rule_of(self, group: Mapping[str, Any], t: int | None = None) -> Rule:
+        """Return the rule of one of `param_groups` at step t, or at the next step."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         """Return torch's state_dict, with plain numbers in `param_groups`.
 
-        A schedule may have written numbers of numpy's or views there. In evaluation mode this is
-        refused, since the evaluation weights would be saved as the model beside it.
+        A scheduler may have written numbers of numpy's or views there, and schedules become words
+        and numbers. In evaluation mode this is refused, since the evaluation weights would be saved
+        as the model beside it.
 
         Raises:
             RuntimeError: the parameters are the weights to evaluate with.
@@ -97,6 +100,7 @@ class EvalModeMixin(Optimizer):
         self.refuse_in_evaluation("state_dict()")
         state_dict = super().state_dict()
         for group in state_dict["param_groups"]:
+            schedules_to_words(group)
             for name, value in group.items():
                 if not name.startswith("param"):  # neither params nor param_names
                     group[name] = to_plain(value)
@@ -133,7 +137,7 @@ class EvalModeMixin(Optimizer):
             0.0
         """
         self.refuse_in_evaluation("a second eval()")
-        rules = [self.rule_of(group) for group in self.param_groups]
+        rules = [self.rule_of(group, last_step(group)) for group in self.param_groups]
         if any(rule.has_eval_weight for rule in rules):
             self._trained = swap_in(self.param_groups, rules, self.state)
 
@@ -186,7 +190,7 @@ class EvalModeMixin(Optimizer):
         self.refuse_in_evaluation("reset_averages()")
         restarted_states: list[tuple[Tensor, State, State]] = []
         for group in self.param_groups:
-            rule = self.rule_of(group)
+            rule = self.rule_of(group, last_step(group))
             for weight in group["params"]:
                 state = self.state.get(weight)
                 if not state:

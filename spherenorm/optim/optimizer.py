@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 import torch
@@ -26,9 +27,19 @@ from spherenorm.optim.param_groups import (
     refuse_changed_weights,
     refuse_modules,
     refuse_reserved_names,
+    split_by_label,
     warn_of_other_recipe,
     warn_of_unused_arguments,
 )
+from spherenorm.optim.schedules import (
+    entries_after_step,
+    has_new_schedules,
+    next_step,
+    refuse_written_numbers,
+    set_schedules,
+    steps_taken,
+)
+from spherenorm.optim.sharded import has_newcomers
 from spherenorm.optim.states import (
     adapt_state_dict,
     check_shared_fields,
@@ -108,7 +119,11 @@ class RecipeOptimizer(EvalModeMixin):
         Raises:
             TypeError, ValueError: as the class. Nothing is added then.
         """
-        group, rule = complete_group(param_group, self.recipe, self.defaults)
+        groups = getattr(self, "param_groups", ())
+        group, rule = complete_group(param_group, self.recipe, self.defaults, groups)
+        if rule.steps_by_name:
+            self._add_parts(split_by_label(group, rule, param_group))
+            return
         unwanted = self.defaults.keys() - group.keys()
         super().add_param_group(group)
         try:
@@ -121,6 +136,16 @@ class RecipeOptimizer(EvalModeMixin):
                 check_shared_fields(map(self.rule_of, self.param_groups))
         except BaseException:
             self.param_groups.pop()
+            raise
+
+    def _add_parts(self, param_groups: Sequence[dict[str, Any]]) -> None:
+        """Add the groups of a partition, or none of them."""
+        n_groups = len(self.param_groups)
+        try:
+            for param_group in param_groups:
+                self.add_param_group(param_group)
+        except BaseException:
+            del self.param_groups[n_groups:]
             raise
 
     @overload
@@ -147,18 +172,26 @@ class RecipeOptimizer(EvalModeMixin):
         self.refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
-        rules = [self.rule_of(group) for group in self.param_groups]
-        check_gradients(self.param_groups)
-        check_shared_fields(rules)
-        with outside_inference_mode(), torch.no_grad():
-            groups, new_states = collect_groups(self.param_groups, rules, self.state)
+        self._find_sharded_weights()
+        try:
+            self._adopt_schedules()
+            rules = [self.rule_of(group) for group in self.param_groups]
+            entries = [entries_after_step(group) for group in self.param_groups]
+            check_gradients(self.param_groups)
+            check_shared_fields(rules)
+            if has_newcomers(self.param_groups, rules, self.state):
+                self._dispatcher.agreement.check_gradients()
+            with outside_inference_mode(), torch.no_grad():
+                groups, new_states = collect_groups(self.param_groups, rules, self.state)
+        except Exception as error:
+            self._dispatcher.agreement.tell_failure(error)
         old_states = {w: self.state[w] for w in new_states if w in self.state}
         # States enter before a weight moves, since an interrupt may stop a step half-way.
         self.state.update(new_states)
         self._dispatcher.may_have_written = False
         try:
-            groups = with_global_sums(groups)
-            self._dispatcher.step(groups)
+            has_sums = any(rule.needs_global_sums for rule in rules)
+            self._dispatcher.step(groups, with_global_sums if has_sums else None)
             copy_shared_states(self.param_groups, groups, self.state)
         except BaseException as error:
             if not self._dispatcher.may_have_written:
@@ -168,7 +201,26 @@ class RecipeOptimizer(EvalModeMixin):
             if isinstance(error, Exception):
                 refuse_changed_weights(self.param_groups, rules, self.state, error)
             raise
+        for group, new_entries in zip(self.param_groups, entries, strict=True):
+            group.update(new_entries)
         return loss
+
+    def _find_sharded_weights(self) -> None:
+        """Tell the agreement with other processes which weights it is about."""
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+
+        def names() -> dict[Any, str]:
+            named = itertools.chain.from_iterable(named_weights(self.param_groups))
+            return {weight: name for name, weight in named}
+
+        self._dispatcher.agreement.find_weights(weights, names)
+
+    def _adopt_schedules(self) -> None:
+        """Move schedules that were set as entries of a param_group to `group["schedules"]`."""
+        for group in self.param_groups:
+            if has_new_schedules(group):
+                states = filter(None, map(self.state.get, group["params"]))
+                set_schedules(group, steps_taken(states))
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:
@@ -199,10 +251,22 @@ class RecipeOptimizer(EvalModeMixin):
         for hook in post_hooks:
             hook(self)
 
-    def rule_of(self, group: Mapping[str, Any]) -> Rule:
-        """Return the rule of one of `param_groups`, at its present hyper-parameters."""
+    def rule_of(self, group: Mapping[str, Any], t: int | None = None) -> Rule:
+        """Return the rule of one of `param_groups`, at its present hyper-parameters.
+
+        Args:
+            group: the group.
+            t: the step at which schedules are taken; None for the next one.
+
+        Raises:
+            TypeError, ValueError: a hyper-parameter is wrong, or one with a schedule was set.
+        """
+        if t is None:
+            refuse_written_numbers(group)
+            t = next_step(group)
         bound = self._group_binder.bind(group)
-        return rule_keeping_states(bound, filter(None, map(self.state.get, group["params"])))
+        states = filter(None, map(self.state.get, group["params"]))
+        return rule_keeping_states(bound, states, t)
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,15 @@ from torch import Tensor
 
 from spherenorm.compile import require_backend, why_not_steppable
 from spherenorm.numerics import as_number, can_never_be_stepped, refuse_unless_real
+from spherenorm.optim.schedules import (
+    CLOCK,
+    SCHEDULES,
+    latest_clock,
+    next_step,
+    set_schedules,
+    with_schedules,
+)
+from spherenorm.optim.sharded import trial_state_of
 from spherenorm.registry import (
     Bound,
     Recipe,
@@ -31,14 +41,17 @@ from spherenorm.registry import (
     name_of,
     recipes_named,
 )
-from spherenorm.rule import Rule, State, trial_state
+from spherenorm.rule import Rule, State
+from spherenorm.schedule import Schedule
 from spherenorm.support import signature_of
 from spherenorm.torch_internals import is_flattened_by_fsdp
 from spherenorm.views import View
 
+PART = "part"
+"""The entry of a param_group that names its part, if its recipe returns a partition."""
 SHARED = {"maximize": False, "backend": "auto"}
 """The arguments of every optimizer beside its hyper-parameters, with their defaults."""
-_RESERVED = ("self", "params", "param_names", "recipe", *SHARED)
+_RESERVED = ("self", "params", "param_names", "recipe", PART, SCHEDULES, CLOCK, *SHARED)
 """Entries of a param_group, and arguments of a class, that are no hyper-parameters."""
 _SYNONYMS = ("learning_rate", "wd", "decay")
 """Names that other libraries have for hyper-parameters."""
@@ -201,7 +214,8 @@ def warn_of_unused_arguments(
     A value that some group has as well is not lost: timm gives a decay of 0 beside its groups.
     """
     for name in sorted(given_names):
-        group_values = [group[name] for group in param_groups if name in group]
+        entries = map(with_schedules, param_groups)
+        group_values = [group[name] for group in entries if name in group]
         argument = to_plain(arguments[name])
         if any(_is_same(argument, value) for value in group_values):
             continue
@@ -222,7 +236,10 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def complete_group(
-    param_group: Mapping[str, Any], class_recipe: Recipe, class_defaults: Mapping[str, Any]
+    param_group: Mapping[str, Any],
+    class_recipe: Recipe,
+    class_defaults: Mapping[str, Any],
+    param_groups: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], Rule]:
     """Return a copy of a param_group with a value for every argument of its recipe, and its rule.
 
@@ -231,6 +248,7 @@ def complete_group(
         class_recipe: the recipe of the optimizer's class.
         class_defaults: the defaults of the optimizer; a group of another recipe has the defaults
             of that one.
+        param_groups: the groups that the optimizer has already; schedules start at their clock.
 
     Raises:
         TypeError, ValueError: an entry is wrong; a hyper-parameter has no value; the name of the
@@ -259,7 +277,41 @@ def complete_group(
                 f"recipe {name!r} needs {argument}, and the param_group does not set it"
             )
         group[argument] = to_plain(group[argument])
-    return group, bind_and_check_group(recipe, group).rule
+    rule = bind_and_check_group(recipe, group).rule
+    clock = latest_clock(param_groups)
+    set_schedules(group, clock)
+    if rule.is_scheduled and not rule.steps_by_name:
+        group.setdefault(CLOCK, clock)
+    return group, rule.at(next_step(group))
+
+
+def split_by_label(
+    group: Mapping[str, Any], partition: Rule, param_group: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a param_group for each label of the partition that a group's recipe returns.
+
+    Args:
+        group: the complete group, for its names of parameters.
+        partition: the rule of its recipe.
+        param_group: the entries that the user gave; the new groups have these.
+
+    Raises:
+        ValueError: the parameters have no names, or one has no label.
+    """
+    params = list(param_group["params"])
+    if "param_names" in group:
+        params = list(zip(group["param_names"], params, strict=True))
+    groups: dict[str, list[Any]] = {label: [] for label in partition.labels}  # type: ignore[attr-defined]
+    for pair in params:
+        if not isinstance(pair, tuple):
+            raise ValueError(
+                f"recipe {group['recipe']!r} returns a partition, which needs the names of "
+                "parameters: pass model.named_parameters()"
+            )
+        label = partition.label(*pair)  # type: ignore[attr-defined]
+        groups[label].append(pair)
+    entries = {name: value for name, value in param_group.items() if name != "param_names"}
+    return [{**entries, PART: label, "params": pairs} for label, pairs in groups.items() if pairs]
 
 
 def recipe_named(name: str, class_recipe: Recipe) -> Recipe:
@@ -270,19 +322,25 @@ def recipe_named(name: str, class_recipe: Recipe) -> Recipe:
 def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
     """Return the recipe with the present hyper-parameters of a param_group; its rule is made.
 
+    Those with a schedule are bound to it, and the rule is scheduled.
+
     Raises:
         TypeError: a hyper-parameter has a wrong type, or `maximize` is not True or False.
         ValueError: a hyper-parameter is outside its interval, or there is no such backend.
     """
     _check_shared(group)
-    bound = bind(recipe, **{name: group[name] for name in defaults_of(recipe)})
+    entries = with_schedules(group)
+    bound = bind(recipe, **{name: entries[name] for name in defaults_of(recipe)})
+    if PART in group:
+        bound = replace(bound, part=group[PART])
     bound.rule  # noqa: B018  (it raises)
     return bound
 
 
 def bind_and_check_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
     """Do as `bind_group`, and check numbers in tensors, for which a step would have to wait."""
-    numbers = {name: _read_number(group[name]) for name in defaults_of(recipe)}
+    entries = with_schedules(group)
+    numbers = {name: _read_number(entries[name]) for name in defaults_of(recipe)}
     bind_group(recipe, {**group, **numbers})
     return bind_group(recipe, group)
 
@@ -324,15 +382,16 @@ class GroupBinder:
             TypeError, ValueError: as `bind_group`.
         """
         cached = self._cache.get(id(group))
+        entries = with_schedules(group)
         if cached is not None and all(
-            group[name] is value for name, value in zip(cached.names, cached.values, strict=True)
+            entries[name] is value for name, value in zip(cached.names, cached.values, strict=True)
         ):
             _check_shared(group)
             return cached.bound
         recipe = recipe_named(group["recipe"], self._class_recipe)
         bound = bind_group(recipe, group)
-        names = ("recipe", *bound.hyper_parameters)
-        values = tuple(group[name] for name in names)
+        names = ("recipe", *bound.hyper_parameters, *([PART] if PART in group else []))
+        values = tuple(entries[name] for name in names)
         if is_builtin(recipe) and all(map(_is_immutable, values)):
             self._cache[id(group)] = _BoundGroup(bound, names, values)
         return bound
@@ -341,7 +400,7 @@ class GroupBinder:
 def _is_immutable(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_immutable, value))
-    return value is None or type(value) in (float, int, bool, str)
+    return value is None or type(value) in (float, int, bool, str) or isinstance(value, Schedule)
 
 
 def _check_shared(group: Mapping[str, Any]) -> None:
@@ -477,7 +536,7 @@ def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
         ValueError: the rule refuses the weight; the message starts with the weight's name.
     """
     try:
-        return trial_state(rule, weight.detach())
+        return trial_state_of(weight, rule)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from spherenorm.compile import GroupStep, RuleKey, WeightStep
 from spherenorm.global_sums import index_of_furthest, sum_over_weights
 from spherenorm.optim.param_groups import (
+    PART,
     States,
     bind_and_check_group,
     dtype_and_shape,
@@ -22,8 +23,10 @@ from spherenorm.optim.param_groups import (
     named_weights,
     recipe_named,
 )
+from spherenorm.optim.schedules import load_schedules, next_step
+from spherenorm.optim.sharded import initial_state_of
 from spherenorm.registry import Bound, Recipe, bind, defaults_of, recipes_named
-from spherenorm.rule import Rule, State, first_update, initial_state
+from spherenorm.rule import Rule, State, first_update
 
 _TORCH_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "adam": {"decoupled_weight_decay": (False,)},
@@ -40,23 +43,23 @@ _TORCH_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
 # States that stay when a hyper-parameter becomes 0
 
 
-def rule_keeping_states(bound: Bound, states: Iterable[State]) -> Rule:
-    """Return the rule of `bound`, with the states that the weights have already.
+def rule_keeping_states(bound: Bound, states: Iterable[State], t: int = 1) -> Rule:
+    """Return the rule of `bound` at step t, with the states that the weights have already.
 
     A recipe may leave a rule, or a rule a state, out at the Python number 0 (SGD without momentum
     has no buffer). Where a weight has that state from earlier steps, the 0 becomes a 0-dim tensor,
     which leaves nothing out: the state goes on as at any other small number.
     """
-    rule = bound.rule
+    rule = bound.rule.at(t)
     rule_keys = set(rule.state_keys)
     key_sets = {frozenset(state) for state in states if not rule_keys.issuperset(state)}
     if not key_sets:
         return rule
-    zeros = [zero for zero in _zeros(bound.hyper_parameters) if _adds_states(bound, [zero])]
+    zeros = [zero for zero in _find_zeros(bound.hyper_parameters) if _adds_states(bound, [zero])]
     best = rule
     for count in range(1, len(zeros) + 1):
         for some_zeros in itertools.combinations(zeros, count):
-            candidate = _with_tensor_zeros(bound, some_zeros).rule
+            candidate = _with_tensor_zeros(bound, some_zeros).rule.at(t)
             fits = any(keys >= set(candidate.state_keys) for keys in key_sets)
             if fits and len(candidate.state_keys) > len(best.state_keys):
                 best = candidate
@@ -67,7 +70,7 @@ _Zero = tuple[str, int | None]
 """A Python number 0 among hyper-parameters: the name, and the index if the value is a tuple."""
 
 
-def _zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[_Zero]:
+def _find_zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[_Zero]:
     """Iterate over the Python numbers 0 among hyper-parameters."""
     for name, value in hyper_parameters.items():
         if type(value) in (tuple, list):
@@ -115,6 +118,7 @@ def collect_groups(
     """
     groups = []
     new_states: dict[Tensor, State] = {}
+    failure: Exception | None = None
     for param_group, rule in zip(param_groups, rules, strict=True):
         keys = set(rule.state_keys)
         steps = []
@@ -126,9 +130,16 @@ def collect_groups(
             # The keys differ if a schedule has switched a rule on or off. A rule without states
             # gets an empty dict of its own at the first step, too: checkpoints ask for it.
             if state is None or state.keys() != keys:
-                state = new_states[weight] = extended_state(rule, weight, state or {})
+                try:
+                    state = new_states[weight] = extended_state(rule, weight, state or {})
+                except Exception as error:
+                    # Other processes go on to gather the next weights, with this one.
+                    failure = failure or error
+                    continue
             steps.append(WeightStep(weight, -grad if param_group["maximize"] else grad, state))
         groups.append(GroupStep(rule, param_group["backend"], steps))
+    if failure is not None:
+        raise failure
     if new_states and any(rule.needs_global_sums for rule in rules):
         _share_with_new_states(param_groups, groups, states, new_states)
     return groups, new_states
@@ -152,7 +163,7 @@ def extended_state(rule: Rule, weight: Tensor, old: State) -> State:
     # Initial values are copied, since a user's `init` may return the weight itself.
     return {
         key: old[key] if key in old else value.clone()
-        for key, value in initial_state(rule, weight).items()
+        for key, value in initial_state_of(weight, rule).items()
     }
 
 
@@ -168,7 +179,7 @@ def with_global_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
     if not any(group.rule.needs_global_sums for group in groups):
         return [*groups]
     weights = []
-    for group in _participants(groups):
+    for group in _groups_taking_part(groups):
         key = RuleKey.of(group.rule)
         for step in group.weights:
             update = first_update(key.rule, step.weight, step.grad, step.state)
@@ -230,7 +241,7 @@ def copy_shared_states(
 
 def _first_group_with(owner: str, groups: Sequence[GroupStep]) -> GroupStep | None:
     """Return the first group that steps and has the shared states of this class of rules."""
-    for group in _participants(groups):
+    for group in _groups_taking_part(groups):
         if owner in group.rule.shared_keys and group.weights:
             return group
     return None
@@ -303,7 +314,7 @@ def _owners(groups: Sequence[GroupStep]) -> set[str]:
     return owners
 
 
-def _participants(groups: Sequence[GroupStep]) -> list[GroupStep]:
+def _groups_taking_part(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """Return the groups that shared states depend on: those that step, unless none does."""
     groups = [group for group in groups if group.weights]
     if len(groups) < 2:
@@ -405,7 +416,9 @@ def _adapt_group(
     entries = {name: value for name, value in saved.items() if name not in ignored}
     group = {**present, **copy.deepcopy(entries)}
     states = [_without_none(state) for state in states]
-    rule = rule_keeping_states(bind_and_check_group(recipe, group), states)
+    load_schedules(group, saved, present, states, names)
+    bound = bind_and_check_group(recipe, group)
+    rule = rule_keeping_states(bound, states, next_step(group))
     if saved_recipe is not None:
         saved_keys = rule_keeping_states(saved_recipe, states).state_keys
         if set(saved_keys) != set(rule.state_keys):
@@ -450,7 +463,8 @@ def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
     if len(candidates) != 1 or candidates[0] is recipe:
         return None
     (saved_by,) = candidates
-    return bind(saved_by, **{name: saved[name] for name in defaults_of(saved_by) if name in saved})
+    values = {name: saved[name] for name in defaults_of(saved_by) if name in saved}
+    return replace(bind(saved_by, **values), part=saved.get(PART))
 
 
 def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:

@@ -178,7 +178,7 @@ def find_weights(
     weights: list[MeasuredWeight] = []
     for group_index, weight, name in _named_weights(optimizer, names):
         rule, test = group_rules[group_index]
-        view = _view_of(views, name, rule, test)
+        view = _find_view(views, name, rule, test)
         if weight.ndim < 2 or not weight.numel() or view is None or can_never_be_stepped(weight):
             continue
         if not weight.is_floating_point():
@@ -230,10 +230,10 @@ def group_rules_of(optimizer: Optimizer) -> list[GroupRule]:
     if not isinstance(optimizer, RecipeOptimizer):
         return [GroupRule(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
     rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
-    return [GroupRule(rule, _test_of(rule)) for rule in rules]
+    return [GroupRule(rule, _find_test(rule)) for rule in rules]
 
 
-def _test_of(rule: Rule) -> InvarianceTest:
+def _find_test(rule: Rule) -> InvarianceTest:
     tests = (part for part in rule.walk() if isinstance(part, InvarianceTest))
     return next(tests, ScaleInvarianceTest())
 
@@ -253,7 +253,7 @@ def _named_weights(
             index += 1
 
 
-def _view_of(
+def _find_view(
     views: MeasuredViews, name: str, rule: Rule | None, test: InvarianceTest
 ) -> View | None:
     """Return the view that is measured; None if the weight is left out.
@@ -385,7 +385,7 @@ class Meter:
             view: view.sums_of_index_groups(torch.cat([step[dim] for step in steps], 1))
             for view, dim in self._dims.items()
         }
-        numbers = _numbers_of_units(products[self._view])
+        numbers = _measure_units(products[self._view])
         flags = [flag.to(numbers.dtype) for flag in self._invariant_flags(products, states)]
         squares = numbers.square()
         # The cosine, which is last, is nan in a unit without a gradient.
@@ -541,7 +541,7 @@ def _inner_products_of_rows(
     return torch.stack([ww, wd, wg, dd, gg]).view(5, n_weights, n_rows)
 
 
-def _numbers_of_units(products: Tensor) -> Tensor:
+def _measure_units(products: Tensor) -> Tensor:
     """Return the numbers of each unit, from `norm_before` to `cosine`.
 
     Args:

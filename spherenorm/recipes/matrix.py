@@ -6,6 +6,7 @@ from spherenorm import rules as r
 from spherenorm.numerics import Scalar
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, Rule, chain
+from spherenorm.rules.orthogonalize import Coefficients
 from spherenorm.views import ViewLike
 
 
@@ -15,7 +16,7 @@ def muon(
     momentum: Scalar = 0.95,
     weight_decay: Scalar = 0.1,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     scale: str = "original",
     precision: str = "weight",
     view: ViewLike = "layer",
@@ -36,7 +37,7 @@ def muon(
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: orthogonalize (1 - momentum) G + momentum M; False takes M.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         scale: factor by the shape of the matrix: "original" is sqrt(max(1, m / n)),
             "match_rms_adamw" 0.2 sqrt(max(m, n)), "spectral" sqrt(m / n); or "aspect" or
             "none".
@@ -67,7 +68,7 @@ def muonh(
     lr: Scalar = 0.02,
     momentum: Scalar = 0.95,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
     view: ViewLike = "layer",
 ) -> Chain:
@@ -83,7 +84,7 @@ def muonh(
         momentum: decay rate of the average M, in [0, 1).
         nesterov: orthogonalize (1 - momentum) G + momentum M; False takes M.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
         view: splits a weight into the units that keep their norm; each is also one matrix.
 
@@ -112,7 +113,7 @@ def normuon(
     momentum: Scalar = 0.95,
     beta2: Scalar = 0.95,
     weight_decay: Scalar = 0.1,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     scale: str = "original",
     precision: str = "weight",
 ) -> Chain:
@@ -130,7 +131,7 @@ def normuon(
         beta2: decay rate of v, in [0, 1).
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         scale: factor by the shape of the matrix: "original" is sqrt(max(1, m / n)),
             "match_rms_adamw" 0.2 sqrt(max(m, n)), "spectral" sqrt(m / n); or "aspect" or
             "none".
@@ -161,7 +162,7 @@ def scion(
     momentum: Scalar = 0.9,
     radius: Scalar = 50.0,
     weight_decay: Scalar = 1.0,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
     view: ViewLike = "layer",
 ) -> Chain:
@@ -179,7 +180,7 @@ def scion(
         radius: radius of the ball in the norm sqrt(n / m) |w|_2, in [0, inf).
         weight_decay: in [0, inf); 1 is the constrained form, and 0 steepest descent.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
         view: splits a weight into matrices: "layer", or "channel" for a stack of them.
 
@@ -210,7 +211,7 @@ def muown(
     betas: tuple[Scalar, Scalar] = (0.9, 0.95),
     weight_decay: Scalar = 0.0,
     gain_ratio: Scalar = 1.0,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """Muown: Muon steps the directions of rows and Adam their norms, w = g v / |v| in each row:
@@ -231,7 +232,7 @@ def muown(
         weight_decay: decoupled decay of the gains, in [0, inf).
         gain_ratio: learning rate of the gains as a multiple of lr, in [0, inf).
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -261,7 +262,7 @@ def mdmuon(
     momentum: Scalar = 0.95,
     betas: tuple[Scalar, Scalar] = (0.9, 0.95),
     gain_ratio: Scalar = 0.1,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """Magnitude and direction decoupled, with Muon: W = diag(a) V diag(b), where |V| is constant:
@@ -280,7 +281,7 @@ def mdmuon(
         betas: decay rates of the gains' Adam, each in [0, 1).
         gain_ratio: learning rate of the gains as a multiple of lr, in [0, inf).
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from spherenorm.fields import hyper, view
-from spherenorm.numerics import Scalar, cast_like
+from spherenorm.numerics import Scalar, cast_like, mean
 from spherenorm.rule import Rule, State, Update
 from spherenorm.views import ViewLike
 
@@ -75,7 +75,7 @@ class CautiousMask(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
         agrees = direction * update.grad > 0
-        share = torch.where(agrees, torch.ones_like(direction), 0).mean()
+        share = mean(torch.where(agrees, torch.ones_like(direction), 0))
         min_share = cast_like(self.min_share, share) * torch.ones_like(share)
         scale = 1 / torch.maximum(share, min_share)
         return update.replace(direction=torch.where(agrees, scale * direction, 0)), {}

@@ -1,4 +1,9 @@
-"""Momentum and averages: rules that remember directions or weights of earlier steps."""
+"""Momentum and averages: rules that remember directions or weights of earlier steps.
+
+`WeightAverage` averages weights beside the steps. `ScheduleFree`, `PrimalAverage`, `Lookahead` and
+`TrendLookahead` also set where a step ends: they stand last in a chain, after the step size, and
+need flat space.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,16 @@ import torch
 from torch import Tensor
 
 from spherenorm.fields import hyper, state_name
-from spherenorm.numerics import Scalar, add_scaled, bias_correction, cast_like, ema, is_zero
+from spherenorm.numerics import (
+    Scalar,
+    accumulation_dtype,
+    add_scaled,
+    bias_correction,
+    cast_like,
+    ema,
+    is_zero,
+    safe_divide,
+)
 from spherenorm.rule import STEP_KEY, Rule, State, Update
 
 
@@ -234,3 +248,204 @@ class WeightAverage(Rule):
         decay = 0 * n_averaged + self.decay
         ema_decay = torch.where(n_averaged > 1, decay, 0 * decay)
         return ema(average, weight, torch.where(decay == 1, mean_decay, ema_decay))
+
+
+@dataclass(frozen=True)
+class ScheduleFree(Rule):
+    """Step z, take gradients at y, and evaluate at an average x, which replaces a schedule:
+
+        z_t = z_{t-1} - d_t,    x_t = (1 - c_t) x_{t-1} + c_t z_t,
+        y_t = (1 - beta) z_t + beta x_t,
+        c_t = s_t / (s_1 + ... + s_t),    s_t = t^power max(eta_1, ..., eta_t)^2.
+
+    The model holds y.
+
+    Args:
+        beta: where y lies between z and x, in [0, 1).
+        lr: eta, the step size of the `StepSize` before it, in [0, inf).
+        power: exponent of t, in [0, inf); above 0, late iterates count more.
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), ScheduleFree(0.5, 1.0))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["z"], state["x"]
+        (tensor([2.5000]), tensor([3.]), tensor([2.]))
+
+    Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    lr: Scalar = hyper("[0, inf)", zero_is_ordinary=True)
+    power: Scalar = hyper("[0, inf)", 0.0)
+
+    ends = True
+
+    state_names = (STEP_KEY, "z", "x", "largest_lr", "share_sum")
+
+    def init(self, weight: Tensor) -> State:
+        zero = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+        scalars = {"largest_lr": zero, "share_sum": zero.clone()}
+        return super().init(weight) | {"z": weight, "x": weight, **scalars}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        largest_lr = torch.maximum(state["largest_lr"], self.lr + 0 * state["largest_lr"])
+        share = state[STEP_KEY] ** self.power * largest_lr**2
+        share_sum = state["share_sum"] + share
+        z = state["z"] - update.direction
+        x = ema(z, state["x"], cast_like(safe_divide(share, share_sum), z))
+        y = ema(z, x, 1 - self.beta)
+        new_state = {"z": z, "x": x, "largest_lr": largest_lr, "share_sum": share_sum}
+        return update.replace(direction=update.weight - y), new_state
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return x."""
+        return state["x"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
+        return {**state, "z": weight, "x": weight, **zeros}
+
+
+@dataclass(frozen=True)
+class PrimalAverage(Rule):
+    """Step z, take gradients at y, and evaluate at an exponential average x of the iterates z:
+
+        z_t = z_{t-1} - d_t,    x_t = gamma x_{t-1} + (1 - gamma) z_t,
+        y_t = (1 - beta) z_t + beta x_t.
+
+    The model holds y. With beta = gamma this is Nesterov's momentum in its primal form;
+    `ScheduleFree` has a plain mean in place of the exponential one.
+
+    Args:
+        beta: where y lies between z and x, in [0, 1].
+        gamma: decay rate of x, in [0, 1).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), PrimalAverage(0.5, 0.5))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(2):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["z"], state["x"]
+        (tensor([1.6250]), tensor([2.]), tensor([1.2500]))
+
+    Source: Defazio et al. 2025 (Generalized Primal Averaging), arXiv:2512.17131.
+    """
+
+    beta: Scalar = hyper("[0, 1]")
+    gamma: Scalar = hyper("[0, 1)")
+
+    ends = True
+
+    state_names = ("z", "x")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"z": weight, "x": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        z = state["z"] - update.direction
+        x = ema(state["x"], z, self.gamma)
+        y = ema(z, x, 1 - self.beta)
+        return update.replace(direction=update.weight - y), {"z": z, "x": x}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return x."""
+        return state["x"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "z": weight, "x": weight}
+
+
+@dataclass(frozen=True)
+class Lookahead(Rule):
+    """After every k-th step, go back a part of the way since the last such step:
+
+        s <- s + alpha (w - s),    w <- s.
+
+    Args:
+        alpha: the share of the way that remains, in [0, 1].
+        every: k, a whole number in [1, inf).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), Lookahead(0.5, 2))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(2):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight
+        tensor([1.])
+
+    Source: Zhang et al. 2019, arXiv:1907.08610, Algorithm 1.
+    """
+
+    alpha: Scalar = hyper("[0, 1]", 0.5)
+    every: Scalar = hyper("[1, inf)", 5)
+
+    ends = True
+
+    state_names = (STEP_KEY, "slow")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"slow": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        slow = state["slow"]
+        fast = update.weight - update.direction
+        goes_back = state[STEP_KEY] % self.every == 0
+        slow = torch.where(goes_back, ema(slow, fast, 1 - self.alpha), slow)
+        end = torch.where(goes_back, slow, fast)
+        return update.replace(direction=update.weight - end), {"slow": slow}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return s."""
+        return state["slow"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "slow": weight}
+
+
+@dataclass(frozen=True)
+class TrendLookahead(Rule):
+    """Look ahead like Nesterov's momentum, but along an average of the steps:
+
+        w_t = y_{t-1} - d_t,    m_t = gamma m_{t-1} + (1 - gamma) (w_t - w_{t-1}),
+        y_t = w_t + beta m_t.
+
+    The model holds y, at which the gradient is taken; `eval_weight` returns w.
+
+    Args:
+        beta: the distance ahead, in average steps, in [0, inf).
+        gamma: decay rate of the average, in [0, 1).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), TrendLookahead(beta=0.5, gamma=0.0))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["base"]
+        (tensor([1.5000]), tensor([1.]))
+
+    Source: Yau et al. 2026 (EMA-Nesterov), arXiv:2605.25395.
+    """
+
+    beta: Scalar = hyper("[0, inf)")
+    gamma: Scalar = hyper("[0, 1)")
+
+    ends = True
+
+    state_names = ("base", "trend")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"base": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        base = update.weight - update.direction
+        trend = ema(state["trend"], base - state["base"], self.gamma)
+        ahead = add_scaled(base, self.beta, trend)
+        return update.replace(direction=update.weight - ahead), {"base": base, "trend": trend}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return w, the weight without the look ahead."""
+        return state["base"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "base": weight, "trend": torch.zeros_like(state["trend"])}

@@ -1,7 +1,8 @@
 """Norms of units: rules that set the norm of the direction or of the weight.
 
-`NormalizedUpdate` and `Graft` set the norm of the direction. `FixedNorm` and `FixedSpectralNorm`
-set the norm of the weight after a step; `Gain` steps norms and directions by separate rules.
+`NormalizedUpdate`, `Graft` and `GraftNorm` set the norm of the direction. `FixedNorm` and
+`FixedSpectralNorm` set the norm of the weight after a step; `Gain` steps norms and directions by
+separate rules.
 
 Hyperball is a base optimizer, a `NormalizedUpdate` and a `FixedNorm`.
 """
@@ -132,8 +133,43 @@ class Graft(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         norm = self.view.norm(update.direction)
         update, new_state = self.update_child(0, update, state)
-        scale = finite_or(safe_divide(norm, self.view.norm(update.direction)), 1)
-        return update.replace(direction=scale * update.direction), new_state
+        return _with_norm(update, norm, self.view), new_state
+
+
+@dataclass(frozen=True)
+class GraftNorm(Rule):
+    """Give the direction of one rule the norm of another rule's direction: |l| d / |d|.
+
+    Both rules continue the same step. `Graft` takes the norm from the direction before the rule.
+
+    Args:
+        rule: the rule of the direction d.
+        length: the rule of the direction l, whose norm counts.
+        view: splits the weight into the units whose norms are compared.
+
+    Example:
+        >>> rule = GraftNorm(Sign(), StepSize(0.5))
+        >>> rule.step(torch.zeros(2), torch.tensor([6.0, 8.0]), {})[0].norm()  # half of |g| = 10
+        tensor(5.)
+
+    Source: Agarwal et al. 2020 (learning-rate grafting), arXiv:2002.11803.
+    """
+
+    rule: Rule
+    length: Rule
+    view: ViewLike = view("layer")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        length_update, length_state = self.update_child(1, update, state)
+        update, new_state = self.update_child(0, update, state)
+        norm = self.view.norm(length_update.direction)
+        return _with_norm(update, norm, self.view), new_state | length_state
+
+
+def _with_norm(update: Update, norm: Tensor, view: View) -> Update:
+    """Return the update with directions of these norms, as they are in units of direction 0."""
+    scale = finite_or(safe_divide(norm, view.norm(update.direction)), 1)
+    return update.replace(direction=scale * update.direction)
 
 
 class RadiusRule(Rule):
@@ -261,6 +297,7 @@ class FixedNorm(RadiusRule):
     radius: Radius = "initial"
 
     radius_names = ("initial", "current", "intended", "shape")
+    ends = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.weight - update.direction
@@ -311,6 +348,8 @@ class FixedSpectralNorm(Rule):
     radius: Scalar = hyper("(0, inf)", 1.0)
 
     vectors = "refuse"
+    whole = True
+    ends = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         matrix = replicate(update.weight).flatten(1)
@@ -389,6 +428,8 @@ class Gain(Rule):
     start: Start = choice("norm", "one")
     free: bool = False
     buffer: str = state_name("gain")
+
+    ends = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -57,7 +57,7 @@ def stochastic_rounding(x: Tensor, seed: Tensor) -> Tensor:
         )
     float32 = x.float()
     bits = float32.view(torch.int32)
-    rounded_bits = (bits + _noise(float32, _to_local(seed))) & ~LOW_16_BITS
+    rounded_bits = (bits + _draw_16_bits(float32, _to_local(seed))) & ~LOW_16_BITS
     rounded = rounded_bits.view(torch.float32)
     return torch.where(float32.isfinite(), rounded, float32).to(x.dtype)
 
@@ -66,7 +66,7 @@ def _to_local(seed: Any) -> Tensor:
     return seed.to_local() if hasattr(seed, "device_mesh") else seed  # type: ignore[no-any-return]
 
 
-def _noise(x: Tensor, seed: Tensor) -> Tensor:
+def _draw_16_bits(x: Tensor, seed: Tensor) -> Tensor:
     """Return a pseudo-random whole number from 0 to 2^16 - 1 for each entry."""
     index_multiplier, multiplier, seed_multiplier = HASH_MULTIPLIERS
     bits = torch.arange(x.numel(), device=x.device, dtype=torch.int32).reshape(x.shape)
@@ -105,6 +105,7 @@ class LowPrecisionState(Rule):
     """
 
     needs_flat_space = True
+    whole = False
 
     rule: Rule
     rounding: Rounding = choice("stochastic", "nearest")
@@ -183,6 +184,8 @@ class StochasticRounding(Rule):
     """
 
     needs_flat_space = True
+    whole = False
+    ends = True
 
     seed: Scalar = hyper("[0, inf)", 0)
 

@@ -34,6 +34,8 @@ class Retraction(Rule):
 
     rule: Rule
 
+    ends = True
+
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.replace(direction=update.weight - update.direction)
         mapped_end, new_state = self.update_child(0, end, state)

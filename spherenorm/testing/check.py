@@ -18,6 +18,7 @@ PROPERTIES: dict[str, Callable[[RecipeUnderTest], str]] = {
     "dtypes": promises.check_dtypes,
     "finite": promises.check_finite,
     "acts": promises.check_acts,
+    "ends": promises.check_ends,
     "vmap": promises.check_vmap,
     "compiled": promises.check_compiled,
     "resumes": promises.check_resumes,
@@ -108,6 +109,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | dtypes | half precision is the float32 step, rounded once |
     | finite | steps with gradients of 0, 1e-6 and 1e6 |
     | acts | a step at other values of each number and switch; at lr = 0 nothing moves |
+    | ends | a rule that computes w - d, where the step ends, declares `Rule.ends` |
     | vmap | a batch of weights, or of values of each number, and one after another |
     | compiled | `backend="compiled"`, and the rule's own code; or why it is refused |
     | resumes | a run that was saved and loaded, and one that was not |

@@ -8,14 +8,16 @@ and gradients of several kinds to step a recipe with.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import itertools
 import multiprocessing
 import socket
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -25,9 +27,10 @@ from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.recipes import sgdp
 from spherenorm.registry import Bound, Recipe, wrapper_call
-from spherenorm.rule import Chain, InPlaceError, Rule, State, Update, trial_state
+from spherenorm.rule import STEP_KEY, Chain, InPlaceError, Rule, State, Update, trial_state
+from spherenorm.schedule import Schedule
 from spherenorm.support import signature_of
-from spherenorm.torch_internals import pytree
+from spherenorm.torch_internals import TorchDispatchMode, pytree
 from spherenorm.views import View
 
 SHAPES = ((4, 3), (3, 5), (3, 2, 2, 2), (5,), (), (1, 4), (0, 3))
@@ -47,6 +50,8 @@ FLOAT32_ROUNDING = 1e-4
 """Relative rounding of a float32 step."""
 N_STEPS_TO_ACT = 2 * N_STEPS
 """Steps that show a number which acts from the second step on, or every few steps."""
+MIN_ENTRIES_OF_ENDS = 12
+"""Entries of a weight at which no other result has the values of w - d by chance."""
 MIN_ACTION = 1e-9
 """Smallest change that counts, relative to a weight's largest entry: less is rounding."""
 UNUSED_BY_DESIGN: dict[Recipe, tuple[str, ...]] = {sgdp: ("eps",)}
@@ -104,6 +109,11 @@ class RecipeUnderTest:
     def from_bound(cls, bound: Bound) -> RecipeUnderTest:
         """Return the recipe with those of `SHAPES` that its rule takes."""
         refused_shapes: dict[tuple[int, ...], str] = {}
+        if bound.rule.steps_by_name:
+            raise TypeError(
+                f"recipe {bound.name!r} returns a partition, which has no step of one weight; "
+                "check the recipes of its parts"
+            )
         for shape in SHAPES:
             try:
                 trial_state(bound.rule, torch.ones(shape))
@@ -343,17 +353,24 @@ def check_acts(under_test: RecipeUnderTest) -> str:
     return ", ".join(labels) or "no numbers"
 
 
-def _unused_by_design(under_test: RecipeUnderTest) -> tuple[str, ...]:
-    """Return the names in `UNUSED_BY_DESIGN` of the recipe, and of the recipes that it wraps."""
-    recipe = under_test.bound.recipe
-    names = UNUSED_BY_DESIGN.get(recipe, ())
-    while call := wrapper_call(recipe):
-        recipe = call.inner
-        names += UNUSED_BY_DESIGN.get(recipe, ())
-        if "weight_decay" not in under_test.bound.hyper_parameters:
-            # The wrapper steps the recipe without weight decay, of which wd_ratio is a factor.
-            names += ("wd_ratio",)
-    return names
+def _unused_by_design(under_test: RecipeUnderTest) -> set[str]:
+    """Return the hyper-parameters without effect in a recipe, and in the recipes that it wraps."""
+    unused: set[str] = set()
+    recipes = [under_test.bound.recipe]
+    for recipe in recipes:
+        unused.update(UNUSED_BY_DESIGN.get(recipe, ()))
+        call = wrapper_call(recipe)
+        if call is not None:
+            recipes.extend(call.inners)
+            if "weight_decay" in call.fixed_names:
+                # The wrapper steps a recipe without weight decay, of which wd_ratio is a factor.
+                unused.add("wd_ratio")
+    # A wrapped recipe has them with a prefix: base_eps, length_eps.
+    return {
+        name
+        for name in under_test.bound.hyper_parameters
+        if any(name == x or name.endswith(f"_{x}") for x in unused)
+    }
 
 
 def _other_values(default: Any) -> list[Any]:
@@ -419,7 +436,7 @@ def _changes_a_step(
         return False
     trajectory = _trajectory(under_test, settings)
     for value in values:
-        new_value = value if index is None else _with_entry(default, index, value)
+        new_value = value if index is None else _replace_entry(default, index, value)
         new_settings = {**settings, name: new_value}
         if new_value == default or not _is_accepted(under_test, new_settings):
             continue
@@ -430,7 +447,7 @@ def _changes_a_step(
     return False
 
 
-def _with_entry(values: Any, index: int, value: Any) -> Any:
+def _replace_entry(values: Any, index: int, value: Any) -> Any:
     """Return a tuple or list with one entry replaced."""
     return type(values)((*values[:index], value, *values[index + 1 :]))
 
@@ -441,7 +458,8 @@ def _trajectory(under_test: RecipeUnderTest, settings: dict[str, Any]) -> list[T
     They are zeros for a shape that the rule refuses at these settings.
     """
     weights = []
-    for shape in under_test.shapes:
+    first_counts = _first_counts(under_test.make_rule())
+    for shape, count in itertools.product(under_test.shapes, first_counts):
         rule = under_test.make_rule(**settings)
         weight = under_test.make_weight(shape)
         try:
@@ -449,12 +467,25 @@ def _trajectory(under_test: RecipeUnderTest, settings: dict[str, Any]) -> list[T
         except (TypeError, ValueError):
             weights += [torch.zeros_like(weight)] * 4
             continue
+        if count:
+            state = {**state, STEP_KEY: torch.full_like(state[STEP_KEY], count)}
         with error_context(f"steps of shape {shape} at {settings}"):
             for step in range(N_STEPS_TO_ACT):
                 weight, state = rule.step(weight, under_test.make_grad(weight, step), state)
                 if step in (1, N_STEPS_TO_ACT - 1):
                     weights += [weight, rule.eval_weight(weight, state)]
     return weights
+
+
+def _first_counts(rule: Rule) -> list[float]:
+    """Return step counts to start at: 0, and the middle of each segment of a schedule."""
+    counts = [0.0]
+    for part in rule.walk():
+        for item in fields(part):
+            value = getattr(part, item.name)
+            times = value.extreme_times() if isinstance(value, Schedule) else None
+            counts += [(start + end) // 2 for start, end in itertools.pairwise(times or [])]
+    return list(dict.fromkeys(counts))
 
 
 def _check_moves_nothing(under_test: RecipeUnderTest, settings: dict[str, Any]) -> None:
@@ -469,6 +500,82 @@ def _check_moves_nothing(under_test: RecipeUnderTest, settings: dict[str, Any]) 
         without_lr = {name: value for name, value in settings.items() if name != "lr"}
         suffix = f" (and {without_lr})" if without_lr else ""
         assert difference is None, f"lr = 0{suffix} moves a weight: {difference}"
+
+
+def check_ends(under_test: RecipeUnderTest) -> str:
+    """Check that each rule which computes where the step ends, w - d, declares it."""
+    for weight, grad, state in under_test.after_one_step():
+        if weight.numel() < MIN_ENTRIES_OF_ENDS:
+            continue
+        rule = under_test.make_rule()
+        with (
+            _record_updates(rule) as records,
+            error_context(f"a step of shape {tuple(weight.shape)}"),
+        ):
+            rule.step(weight, grad, state)
+        for record in records:
+            is_declared = any(part.ends for part in record.rule.walk())
+            assert is_declared or not record.computes_end(), (
+                f"{type(record.rule).__name__} computes where the step ends, w - d, which a rule "
+                "behind it may change; declare ends = True in the class"
+            )
+    names = {type(part).__name__ for part in under_test.make_rule().walk() if part.ends}
+    return f"{', '.join(sorted(names)) or 'no rule'} sets or reads where the step ends"
+
+
+class _UpdateRecord(NamedTuple):
+    """A call of `update`, with the results of its operations that have the weight's size."""
+
+    rule: Rule
+    before: Update
+    after: Update
+    results: list[Tensor]
+
+    def computes_end(self) -> bool:
+        """Return True if a result is w - d, d the direction before or after the rule."""
+        weight = self.before.weight.flatten()
+        for update in (self.before, self.after):
+            end = weight - update.direction.flatten()
+            tolerance = ROUNDING * end.abs().max()
+            if (weight - end).abs().max() <= tolerance:
+                continue  # The weight itself has the values of such an end.
+            if any((x.flatten() - end).abs().max() <= tolerance for x in self.results):
+                return True
+        return False
+
+
+@contextlib.contextmanager
+def _record_updates(rule: Rule) -> Iterator[list[_UpdateRecord]]:
+    """Record the updates of a rule and of its children, inner ones first."""
+    records: list[_UpdateRecord] = []
+
+    def wrap(update_method: Callable[..., Any]) -> Callable[..., Any]:
+        def recording(part: Rule, update: Update, state: State) -> Any:
+            with _ResultsMode(update.weight.numel()) as mode:
+                new_update, new_state = update_method(part, update, state)
+            records.append(_UpdateRecord(part, update, new_update, mode.results))
+            return new_update, new_state
+
+        return recording
+
+    with _patched({(type(part), "update"): wrap for part in rule.walk()}):
+        yield records
+
+
+class _ResultsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps copies of the floating results of operations that have some number of entries."""
+
+    def __init__(self, n_entries: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_entries = n_entries
+        self.results: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        is_float = isinstance(result, Tensor) and result.is_floating_point()
+        if is_float and result.numel() == self.n_entries:
+            self.results.append(result.clone())
+        return result
 
 
 def _is_accepted(under_test: RecipeUnderTest, settings: dict[str, Any]) -> bool:
@@ -488,7 +595,7 @@ def check_vmap(under_test: RecipeUnderTest) -> str:
     for weight, grad, state in cases:
         _check_batch_of_weights(under_test, weight, grad, state)
     labels = ["weights"]
-    for scalar in _scalars(under_test):
+    for scalar in _float_hyper_parameters(under_test):
         for weight, grad, state in cases:
             _check_batch_of_values(under_test, scalar, weight, grad, state)
         labels.append(scalar.label)
@@ -509,7 +616,7 @@ class _Scalar(NamedTuple):
     settings_with: Callable[[Any], dict[str, Any]]
 
 
-def _scalars(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
+def _float_hyper_parameters(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
     """Yield each float among the hyper-parameters."""
     for name, default in under_test.bound.hyper_parameters.items():
         is_sequence = isinstance(default, tuple | list)
@@ -521,7 +628,7 @@ def _scalars(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
                 value: Any, name: str = name, index: int = index, default: Any = default
             ) -> dict[str, Any]:
                 if isinstance(default, tuple | list):
-                    value = _with_entry(default, index, value)
+                    value = _replace_entry(default, index, value)
                 return {name: value}
 
             values = [0.9 * entry, 0.95 * entry, entry] if entry else [0.0, 0.01, 0.02]
@@ -747,13 +854,31 @@ def record_writes(rule: Rule) -> Iterator[list[str]]:
     methods: set[tuple[type, str]] = {(type(rule.manifold), "move")}
     for part in rule.walk():
         methods |= {(type(part), name) for name in RECORDED_ARGUMENTS if name != "move"}
-    originals = [(cls, name, vars(cls).get(name)) for cls, name in methods]
-    for cls, name, _ in originals:
-        setattr(cls, name, _wrap_method(getattr(cls, name), name, writes))
-    try:
+    wraps = {
+        (cls, name): functools.partial(_wrap_method, name=name, writes=writes)
+        for cls, name in methods
+    }
+    with _patched(wraps):
         yield writes
+
+
+@contextlib.contextmanager
+def _patched(
+    wraps: Mapping[tuple[type, str], Callable[[Callable[..., Any]], Callable[..., Any]]],
+) -> Iterator[None]:
+    """Replace methods of classes while the context is open.
+
+    Args:
+        wraps: functions from a method to its replacement, by the class and the method's name.
+    """
+    originals = {(cls, name): vars(cls).get(name) for cls, name in wraps}
+    methods = {(cls, name): getattr(cls, name) for cls, name in wraps}
+    for (cls, name), wrap in wraps.items():
+        setattr(cls, name, wrap(methods[cls, name]))
+    try:
+        yield
     finally:
-        for cls, name, original in originals:
+        for (cls, name), original in originals.items():
             if original is None:  # The class inherits the method.
                 delattr(cls, name)
             else:

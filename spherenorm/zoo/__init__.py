@@ -23,6 +23,7 @@ from spherenorm.zoo.averages import (
     ademamix,
     aggmo,
     emanesterov_adamw,
+    gpa_adamw,
     grokfast,
     lookahead_adamw,
     qhm,
@@ -33,6 +34,7 @@ from spherenorm.zoo.averages import (
 from spherenorm.zoo.distance import dadapt_sgd, prodigy
 from spherenorm.zoo.matrices import (
     adamuon,
+    dion2,
     hyperp,
     mano,
     muon2,
@@ -83,8 +85,10 @@ __all__ = [
     "cautious_adamw",
     "cautious_lion",
     "dadapt_sgd",
+    "dion2",
     "emanesterov_adamw",
     "fromage",
+    "gpa_adamw",
     "grams",
     "grokfast",
     "hyperp",

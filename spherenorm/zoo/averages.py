@@ -1,8 +1,4 @@
-"""Averages of gradients at several time scales, and averages of weights.
-
-A rule that moves the weight away from the one to evaluate with defines `eval_weight`. It stands
-last in a chain, after the step size, and needs flat space.
-"""
+"""Averages of gradients at several time scales, and averages of weights."""
 
 from __future__ import annotations
 
@@ -10,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from spherenorm import rules as r
+from spherenorm import wrappers
 from spherenorm.fields import Interval, check_number, hyper
 from spherenorm.numerics import (
     Scalar,
-    accumulation_dtype,
     add_scaled,
     cast_like,
     ema,
-    safe_divide,
 )
+from spherenorm.recipes import adamw, sgd
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
 from spherenorm.zoo.moments import GradientScale
@@ -251,66 +246,10 @@ def grokfast(
     )
 
 
-@dataclass(frozen=True)
-class ScheduleFree(Rule):
-    """Step z, take gradients at y, and evaluate at an average x, which replaces a schedule:
-
-        z_t = z_{t-1} - d_t,    x_t = (1 - c_t) x_{t-1} + c_t z_t,
-        y_t = (1 - beta) z_t + beta x_t,
-        c_t = s_t / (s_1 + ... + s_t),    s_t = t^power max(eta_1, ..., eta_t)^2.
-
-    The model holds y.
-
-    Args:
-        beta: where y lies between z and x, in [0, 1).
-        lr: eta, the step size of the `StepSize` before it, in [0, inf).
-        power: exponent of t, in [0, inf); above 0, late iterates count more.
-
-    Example:
-        >>> rule = sn.chain(sn.rules.StepSize(1.0), ScheduleFree(0.5, 1.0))
-        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
-        >>> for _ in range(3):
-        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
-        >>> weight, state["z"], state["x"]
-        (tensor([2.5000]), tensor([3.]), tensor([2.]))
-
-    Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
-    """
-
-    beta: Scalar = hyper("[0, 1)")
-    lr: Scalar = hyper("[0, inf)", zero_is_ordinary=True)
-    power: Scalar = hyper("[0, inf)", 0.0)
-
-    state_names = (STEP_KEY, "z", "x", "largest_lr", "share_sum")
-
-    def init(self, weight: Tensor) -> State:
-        zero = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
-        scalars = {"largest_lr": zero, "share_sum": zero.clone()}
-        return super().init(weight) | {"z": weight, "x": weight, **scalars}
-
-    def update(self, update: Update, state: State) -> tuple[Update, State]:
-        largest_lr = torch.maximum(state["largest_lr"], self.lr + 0 * state["largest_lr"])
-        share = state[STEP_KEY] ** self.power * largest_lr**2
-        share_sum = state["share_sum"] + share
-        z = state["z"] - update.direction
-        x = ema(z, state["x"], cast_like(safe_divide(share, share_sum), z))
-        y = ema(z, x, 1 - self.beta)
-        new_state = {"z": z, "x": x, "largest_lr": largest_lr, "share_sum": share_sum}
-        return update.replace(direction=update.weight - y), new_state
-
-    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
-        """Return x."""
-        return state["x"]
-
-    def restart_averages(self, weight: Tensor, state: State) -> State:
-        zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
-        return {**state, "z": weight, "x": weight, **zeros}
-
-
 @recipe
 def schedulefree_sgd(
     lr: Scalar = 1.0, momentum: Scalar = 0.9, weight_decay: Scalar = 0.0, power: Scalar = 0.0
-) -> Chain:
+) -> Rule:
     """Schedule-free SGD: an average x of the iterates z takes the place of a schedule.
 
         z <- z - lr (g + weight_decay y),
@@ -341,10 +280,8 @@ def schedulefree_sgd(
 
     `spherenorm code schedulefree_sgd` prints it as plain torch.
     """
-    return chain(
-        r.CoupledDecay(weight_decay),
-        r.StepSize(lr),
-        ScheduleFree(momentum, lr, power),
+    return wrappers.schedulefree(sgd)(
+        lr=lr, weight_decay=weight_decay, interpolation=momentum, power=power
     )
 
 
@@ -393,7 +330,7 @@ def schedulefree_adamw(
         GradientScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
-        ScheduleFree(betas[0], lr, power),
+        r.ScheduleFree(betas[0], lr, power),
     )
 
 
@@ -405,7 +342,7 @@ def schedulefree_adamc(
     weight_decay: Scalar = 0.0,
     momentum: Scalar = 0.9,
     power: Scalar = 0.0,
-) -> Chain:
+) -> Rule:
     """Schedule-free AdamC: Adam with momentum, decay by lr^2, and an average x of the iterates z.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
@@ -440,57 +377,56 @@ def schedulefree_adamc(
 
     `spherenorm code schedulefree_adamc` prints it as plain torch.
     """
-    return chain(
-        r.AdaptiveMoments(*betas, eps=eps),
-        r.DecoupledDecay(weight_decay * lr),
-        r.StepSize(lr),
-        ScheduleFree(momentum, lr, power),
+    decay = weight_decay * lr
+    return wrappers.schedulefree(adamw)(
+        lr=lr, betas=betas, eps=eps, weight_decay=decay, interpolation=momentum, power=power
     )
 
 
-@dataclass(frozen=True)
-class Lookahead(Rule):
-    """After every k-th step, go back a part of the way since the last such step:
+@recipe
+def gpa_adamw(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+    interpolation: Scalar = 0.7,
+    memory: Scalar = 0.9967,
+) -> Rule:
+    """Generalized primal averaging of AdamW: an exponential average x of the iterates z.
 
-        s <- s + alpha (w - s),    w <- s.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        z <- z - lr (u + weight_decay y),    x <- memory x + (1 - memory) z,
+        y <- (1 - interpolation) z + interpolation x.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x.
+    Call `optimizer.reset_averages()` after writing into the parameters. `"gpa(muon)"` does the same
+    to Muon.
+
+    Start with lr = 0.01, betas (0.9, 0.999) (measured).
 
     Args:
-        alpha: the share of the way that remains, in [0, 1].
-        every: k, a whole number in [1, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of y in the step, in [0, inf).
+        interpolation: mu_y of the paper, where y lies between z and x, in [0, 1].
+        memory: mu_x of the paper, the decay rate of x, in [0, 1).
 
     Example:
-        >>> rule = sn.chain(sn.rules.StepSize(1.0), Lookahead(0.5, 2))
-        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
-        >>> for _ in range(2):
+        >>> rule, weight = gpa_adamw(lr=1.0, memory=0.5), torch.zeros(1)
+        >>> state = rule.init(weight)
+        >>> for _ in range(2):  # z is 1, then 2
         ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
-        >>> weight
-        tensor([1.])
+        >>> rule.eval_weight(weight, state)
+        tensor([1.2500])
 
-    Source: Zhang et al. 2019, arXiv:1907.08610, Algorithm 1.
+    Source: Defazio et al. 2025, arXiv:2512.17131; facebookresearch/optimizers, gpa_adamw.py.
+
+    `spherenorm code gpa_adamw` prints it as plain torch.
     """
-
-    alpha: Scalar = hyper("[0, 1]", 0.5)
-    every: Scalar = hyper("[1, inf)", 5)
-
-    state_names = (STEP_KEY, "slow")
-
-    def init(self, weight: Tensor) -> State:
-        return super().init(weight) | {"slow": weight}
-
-    def update(self, update: Update, state: State) -> tuple[Update, State]:
-        slow = state["slow"]
-        fast = update.weight - update.direction
-        goes_back = state[STEP_KEY] % self.every == 0
-        slow = torch.where(goes_back, ema(slow, fast, 1 - self.alpha), slow)
-        end = torch.where(goes_back, slow, fast)
-        return update.replace(direction=update.weight - end), {"slow": slow}
-
-    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
-        """Return s."""
-        return state["slow"]
-
-    def restart_averages(self, weight: Tensor, state: State) -> State:
-        return {**state, "slow": weight}
+    adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    return wrappers.gpa(adamw)(**adam, interpolation=interpolation, memory=memory)
 
 
 @recipe
@@ -501,7 +437,7 @@ def lookahead_adamw(
     weight_decay: Scalar = 1e-2,
     alpha: Scalar = 0.5,
     every: int = 5,
-) -> Chain:
+) -> Rule:
     """Lookahead around AdamW: after every k-th step, go back a part of the way.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
@@ -533,57 +469,8 @@ def lookahead_adamw(
 
     `spherenorm code lookahead_adamw` prints it as plain torch.
     """
-    return chain(
-        r.AdaptiveMoments(*betas, eps=eps),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-        Lookahead(alpha, every),
-    )
-
-
-@dataclass(frozen=True)
-class TrendLookahead(Rule):
-    """Look ahead like Nesterov's momentum, but along an average of the steps:
-
-        w_t = y_{t-1} - d_t,    m_t = gamma m_{t-1} + (1 - gamma) (w_t - w_{t-1}),
-        y_t = w_t + beta m_t.
-
-    The model holds y, at which the gradient is taken; `eval_weight` returns w.
-
-    Args:
-        beta: the distance ahead, in average steps, in [0, inf).
-        gamma: decay rate of the average, in [0, 1).
-
-    Example:
-        >>> rule = sn.chain(sn.rules.StepSize(1.0), TrendLookahead(beta=0.5, gamma=0.0))
-        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
-        >>> weight, state = rule.step(weight, torch.tensor([-1.0]), state)
-        >>> weight, state["base"]
-        (tensor([1.5000]), tensor([1.]))
-
-    Source: Yau et al. 2026 (EMA-Nesterov), arXiv:2605.25395.
-    """
-
-    beta: Scalar = hyper("[0, inf)")
-    gamma: Scalar = hyper("[0, 1)")
-
-    state_names = ("base", "trend")
-
-    def init(self, weight: Tensor) -> State:
-        return super().init(weight) | {"base": weight}
-
-    def update(self, update: Update, state: State) -> tuple[Update, State]:
-        base = update.weight - update.direction
-        trend = ema(state["trend"], base - state["base"], self.gamma)
-        ahead = add_scaled(base, self.beta, trend)
-        return update.replace(direction=update.weight - ahead), {"base": base, "trend": trend}
-
-    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
-        """Return w, the weight without the look ahead."""
-        return state["base"]
-
-    def restart_averages(self, weight: Tensor, state: State) -> State:
-        return {**state, "base": weight, "trend": torch.zeros_like(state["trend"])}
+    adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    return wrappers.lookahead(adamw)(**adam, alpha=alpha, every=every)
 
 
 @recipe
@@ -594,7 +481,7 @@ def emanesterov_adamw(
     weight_decay: Scalar = 1e-2,
     lookahead: Scalar = 0.5,
     memory: Scalar = 0.9,
-) -> Chain:
+) -> Rule:
     """EMA-Nesterov around AdamW: gradients are taken ahead of the weight, along its trend.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
@@ -602,9 +489,9 @@ def emanesterov_adamw(
         w' = y - lr (u + weight_decay y),    m' <- memory m' + (1 - memory) (w' - w),
         y <- w' + lookahead m'.
 
-    The model holds y; evaluate with `eval_weight`, which is w. `zoo.rules.TrendLookahead` after the
-    step size of any chain does the same. The paper switches it off in warmup and at the end. Call
-    `optimizer.reset_averages()` after writing into the parameters.
+    The model holds y; evaluate with `eval_weight`, which is w. `"emanesterov(muon)"` does the same
+    to Muon. The paper switches it off in warmup and at the end. Call `optimizer.reset_averages()`
+    after writing into the parameters.
 
     Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
@@ -625,9 +512,5 @@ def emanesterov_adamw(
 
     `spherenorm code emanesterov_adamw` prints it as plain torch.
     """
-    return chain(
-        r.AdaptiveMoments(*betas, eps=eps),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-        TrendLookahead(lookahead, memory),
-    )
+    adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    return wrappers.emanesterov(adamw)(**adam, lookahead=lookahead, memory=memory)

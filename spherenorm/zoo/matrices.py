@@ -16,10 +16,11 @@ from spherenorm.numerics import (
 from spherenorm.recipes.matrix import muonh, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
-from spherenorm.rules.orthogonalize import ADAMW_STEP_RMS
-from spherenorm.views import ViewLike
+from spherenorm.rules.orthogonalize import ADAMW_STEP_RMS, Coefficients
+from spherenorm.views import View, ViewLike
 
 POSITIVE = Interval.parse("(0, inf)")
+ROWS = View(0)
 REFERENCE_DEPTH = 8
 """The number of layers for which the `lr` of `hyperp` is best."""
 REFERENCE_TOKENS = 9.5e9
@@ -36,7 +37,7 @@ def muoneq(
     momentum: Scalar = 0.95,
     weight_decay: Scalar = 0.1,
     nesterov: bool = False,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
     view: ViewLike = "channel",
 ) -> Chain:
@@ -53,7 +54,7 @@ def muoneq(
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: take (1 - momentum) G + momentum M for M in O.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
         view: "channel" equilibrates rows (R, the paper's default), "dim=1" columns (C).
 
@@ -84,7 +85,7 @@ def muon2(
     eps: Scalar = 1e-10,
     weight_decay: Scalar = 0.0,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     scale: str = "original",
     precision: str = "weight",
 ) -> Chain:
@@ -104,7 +105,7 @@ def muon2(
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: take (1 - beta1) G + beta1 M for M, as in modded-nanogpt.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         scale: factor by the shape of the matrix: "original" is sqrt(max(1, m / n)),
             "match_rms_adamw" 0.2 sqrt(max(m, n)), "spectral" sqrt(m / n); or "aspect" or
             "none". The paper's scale is "spectral".
@@ -162,7 +163,7 @@ def adamuon(
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 1e-2,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """AdaMuon: Muon of signs, divided by a second moment, at the length of AdamW's steps.
@@ -180,7 +181,7 @@ def adamuon(
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: take (1 - momentum) G + momentum M for M in O.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -200,6 +201,109 @@ def adamuon(
         r.Orthogonalize(coefficients, precision=precision),
         r.RootMeanSquare(momentum, eps),
         RmsLength(ADAMW_STEP_RMS),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@dataclass(frozen=True)
+class SelectedMomentum(Rule):
+    """Let only the largest rows of the momentum pass, and let these alone decay:
+
+        M <- M + D,    direction = M in the k rows of the largest sums of |M_ij|, 0 elsewhere,
+        M <- decay M in these rows.
+
+    k = ceil(fraction m). A matrix with more rows than columns is selected by columns. A
+    convolution is a matrix of shape (out, rest).
+
+    Args:
+        fraction: the share of rows that pass, in (0, 1].
+        decay: the factor of a momentum that has passed, in [0, 1).
+
+    Raises:
+        ValueError: on `init`, if the weight has fewer than two dimensions.
+
+    Example:
+        >>> rule = SelectedMomentum(fraction=0.5, decay=0.5)
+        >>> weight, grad = torch.zeros(2, 2), torch.tensor([[1.0, -1.0], [3.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))
+        (tensor([[ 0.,  0.],
+                [-3.,  0.]]), {'momentum': tensor([[ 1.0000, -1.0000],
+                [ 1.5000,  0.0000]])})
+
+    Source: Ahn et al. 2025 (Dion2), arXiv:2512.16928; microsoft/dion.
+    """
+
+    fraction: Scalar = hyper("(0, 1]", 0.25)
+    decay: Scalar = hyper("[0, 1)", 0.95)
+
+    state_names = ("momentum",)
+
+    vectors = "refuse"
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        momentum = state["momentum"] + update.direction
+        rows = ROWS.rows(momentum)
+        along_rows = rows.shape[0] <= rows.shape[1]
+        sums = rows.abs().sum(1 if along_rows else 0, keepdim=True)
+        size = sums.numel()
+        # The rank of a sum among all, 0 for the largest.
+        rank = sums.flatten().argsort(descending=True).argsort().reshape(sums.shape)
+        passes = rank < self.fraction * size  # The number of ranks below x is ceil(x).
+        selected = torch.where(passes, rows, 0)
+        decayed = torch.where(passes, cast_like(self.decay, rows) * rows, rows)
+        direction = ROWS.from_rows(selected, update.weight)
+        return update.replace(direction=direction), {"momentum": ROWS.from_rows(decayed, momentum)}
+
+
+@recipe
+def dion2(
+    lr: Scalar = 0.01,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.01,
+    fraction: Scalar = 0.25,
+    coefficients: Coefficients = "polar_express",
+    scale: str = "spectral",
+    precision: str = "weight",
+) -> Chain:
+    """Dion2: Muon of the largest rows of the momentum, while the other rows wait and grow.
+
+        M <- M + G,    S = the ceil(fraction m) rows of M with the largest sums of |M_ij|,
+        W <- W - lr (scale NS(M_S) in the rows S + weight_decay W),    M_S <- momentum M_S,
+
+    NS a Newton-Schulz iteration. A matrix with more rows than columns is selected by columns. The
+    step is the release's for a matrix that lies in one process. It saves no time here, since
+    NS runs on the whole matrix, whose other rows are 0.
+
+    Start with lr = 0.02, momentum 0.95 (measured).
+
+    Args:
+        lr: learning rate, in [0, inf).
+        momentum: factor of the rows of M that have stepped, in [0, 1).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        fraction: the share of rows that step, in (0, 1].
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
+        scale: factor by the shape of the matrix: "spectral" is sqrt(m / n), "original"
+            sqrt(max(1, m / n)), "match_rms_adamw" 0.2 sqrt(max(m, n)); or "aspect" or "none".
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
+
+    Example:
+        >>> rule, weight = dion2(lr=0.1, weight_decay=0.0, fraction=0.5), torch.zeros(2, 2)
+        >>> state, grad = rule.init(weight), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> for _ in range(2):  # the momentum of the second row is 4, that of the first 5.85
+        ...     weight, state = rule.step(weight, grad, state)
+        >>> weight.round(decimals=3)
+        tensor([[ 0.0000, -0.2000],
+                [ 0.0000,  0.0000]])
+
+    Source: Ahn et al. 2025, arXiv:2512.16928; microsoft/dion, dion2.py, of whole matrices.
+
+    `spherenorm code dion2` prints it as plain torch.
+    """
+    return chain(
+        SelectedMomentum(fraction, momentum),
+        r.Orthogonalize(coefficients, scale=scale, precision=precision),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -236,7 +340,7 @@ def polargrad(
     lr: Scalar = 1e-3,
     momentum: Scalar = 0.95,
     weight_decay: Scalar = 0.0,
-    coefficients: str = "plain",
+    coefficients: Coefficients = "plain",
     precision: str = "weight",
 ) -> Chain:
     """PolarGrad: Muon whose step is scaled by the nuclear norm of the momentum.
@@ -251,7 +355,7 @@ def polargrad(
         momentum: decay rate of the average M, in [0, 1).
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -411,6 +515,8 @@ class PostStepDecay(Rule):
     rule: Rule
     share: Scalar = hyper("[0, inf)")
 
+    ends = True
+
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         shrinks = update.weight * update.direction > 0
         child_update, new_state = self.update_child(0, update, state)
@@ -426,7 +532,7 @@ def rowfloor_muon(
     weight_decay: Scalar = 0.025,
     floor: Scalar = 0.3825,
     outward: Scalar = 0.5,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """Muon with a radial brake, a floor for each row, and cautious decay after the norm is set.
@@ -447,7 +553,7 @@ def rowfloor_muon(
         floor: the smallest |D_i| / |W_i|, in (0, inf).
         outward: the share of a radial part that lengthens the weight to keep, in [0, 1].
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -478,7 +584,7 @@ def hyperp(
     batch: Scalar = 2.0**21,
     momentum: Scalar = 0.95,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """MuonH with HyperP's rate for a model's depth, a run's tokens and its batch.
@@ -499,7 +605,7 @@ def hyperp(
         momentum: decay rate of the average M, in [0, 1).
         nesterov: orthogonalize (1 - momentum) G + momentum M; False takes M.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Raises:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules as r
+from spherenorm import wrappers
 from spherenorm.fields import Interval, check_number, hyper, view
 from spherenorm.numerics import (
     Scalar,
@@ -17,9 +18,11 @@ from spherenorm.numerics import (
     cast_like,
     ema,
     ema_of_square,
+    mean,
     safe_sqrt,
     without_overflow,
 )
+from spherenorm.recipes import adamw, lion
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
 from spherenorm.views import View, ViewLike
@@ -573,7 +576,7 @@ def cautious_adamw(
     betas: tuple[Scalar, Scalar] = (0.9, 0.999),
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 0.0,
-) -> Chain:
+) -> Rule:
     """Cautious AdamW: entries whose step and gradient disagree do not move, the others move more.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
@@ -597,18 +600,13 @@ def cautious_adamw(
 
     `spherenorm code cautious_adamw` prints it as plain torch.
     """
-    return chain(
-        r.AdaptiveMoments(*betas, eps=eps),
-        r.CautiousMask(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
+    return wrappers.cautious(adamw)(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 @recipe
 def cautious_lion(
     lr: Scalar = 1e-4, betas: tuple[Scalar, Scalar] = (0.9, 0.99), weight_decay: Scalar = 0.0
-) -> Chain:
+) -> Rule:
     """Cautious Lion: entries whose step and gradient disagree do not move, the others move more.
 
         u = sign(beta1 m + (1 - beta1) g),    m <- beta2 m + (1 - beta2) g,
@@ -630,13 +628,7 @@ def cautious_lion(
 
     `spherenorm code cautious_lion` prints it as plain torch.
     """
-    return chain(
-        r.InterpolatedAverage(*betas),
-        r.Sign(),
-        r.CautiousMask(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
+    return wrappers.cautious(lion)(lr=lr, betas=betas, weight_decay=weight_decay)
 
 
 @dataclass(frozen=True)
@@ -730,7 +722,7 @@ class SurpriseClip(Rule):
         square = update.notes["second_moment"]
         expected = square / cast_like(bias_correction(self.beta, state[STEP_KEY]), square)
         min_square = cast_like(self.eps, square) ** 2 * torch.ones_like(square)
-        surprise = safe_sqrt((update.grad**2 / torch.maximum(expected, min_square)).mean())
+        surprise = safe_sqrt(mean(update.grad**2 / torch.maximum(expected, min_square)))
         direction = update.direction / torch.where(surprise > 1, surprise, 1)
         return update.replace(direction=direction), {}
 

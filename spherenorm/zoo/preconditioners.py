@@ -17,6 +17,7 @@ from spherenorm.numerics import (
     eigh,
     ema,
     ema_of_square,
+    mean,
     safe_sqrt,
     when,
 )
@@ -83,7 +84,7 @@ class RmsLimit(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
-        excess = safe_sqrt((direction * direction).mean()) / cast_like(self.longest, direction)
+        excess = safe_sqrt(mean(direction * direction)) / cast_like(self.longest, direction)
         direction = direction / torch.where(excess > 1, excess, 1)
         return update.replace(direction=direction), {}
 
@@ -105,7 +106,7 @@ class WeightRms(Rule):
     min_rms: Scalar = hyper("(0, inf)", 1e-3)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        rms = safe_sqrt((update.weight * update.weight).mean())
+        rms = safe_sqrt(mean(update.weight * update.weight))
         rms = torch.maximum(rms, cast_like(self.min_rms, rms) * torch.ones_like(rms))
         return update.replace(direction=rms * update.direction), {}
 
@@ -260,11 +261,11 @@ def _initial_moment(zero: Tensor, name: str) -> State:
     empty = zero.new_full((0,), 0.0)
     state = {name: empty, f"{name}_row": empty, f"{name}_col": empty}
     for key, sums in _row_and_column_sums(zero, name).items():
-        state[key] = _without_partial_sums(sums)
+        state[key] = _replicate_partial_sums(sums)
     return state
 
 
-def _without_partial_sums(x: Tensor) -> Tensor:
+def _replicate_partial_sums(x: Tensor) -> Tensor:
     """Return a sharded tensor whole if each process has only a term of a sum."""
     placements: tuple[Any, ...] = getattr(x, "placements", ())
     return replicate(x) if any(placement.is_partial() for placement in placements) else x
@@ -340,6 +341,7 @@ class EigenbasisMoments(Rule):
     state_names = (STEP_KEY, "exp_avg", "exp_avg_sq", "left", "right", "left_basis", "right_basis")
 
     vectors = "refuse"
+    whole = True
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
@@ -353,7 +355,7 @@ class EigenbasisMoments(Rule):
         return {**state, "exp_avg": x, "exp_avg_sq": x.clone(), **sides, **bases}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x, step = _bounded_matrix(update), state[STEP_KEY]
+        x, step = _matrix_without_overflow(update), state[STEP_KEY]
         left_basis, right_basis = state["left_basis"], state["right_basis"]
         has_bases = step > 1  # The first step only computes them.
         average = torch.where(has_bases, ema(state["exp_avg"], x, self.beta1), 0)
@@ -483,6 +485,7 @@ class KroneckerRoots(Rule):
     state_names = (STEP_KEY, "left", "right", "left_root", "right_root")
 
     vectors = "refuse"
+    whole = True
 
     def init(self, weight: Tensor) -> State:
         x = torch.zeros_like(ROWS.rows(weight))
@@ -491,7 +494,7 @@ class KroneckerRoots(Rule):
         return super().init(weight) | {"left": left_sum, "right": right_sum, **roots}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x = _bounded_matrix(update)
+        x = _matrix_without_overflow(update)
         left_sum = _add_if_finite(state["left"], x @ x.mT)
         right_sum = _add_if_finite(state["right"], x.mT @ x)
         left_root, right_root = when(
@@ -554,7 +557,7 @@ def shampoo(
     )
 
 
-def _bounded_matrix(update: Update) -> Tensor:
+def _matrix_without_overflow(update: Update) -> Tensor:
     """Return the direction as a matrix whose Gram matrices are finite.
 
     If a product of rows would overflow, all entries are scaled by one factor: in float32, if an

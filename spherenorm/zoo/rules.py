@@ -2,16 +2,17 @@
 
 from typing import TYPE_CHECKING
 
+from spherenorm.rules.momentum import Lookahead, ScheduleFree, TrendLookahead
 from spherenorm.support import unknown_attribute
-from spherenorm.zoo.averages import (
-    Lookahead,
-    ScheduleFree,
-    SlowGradient,
-    TrendLookahead,
-    WeightedSum,
-)
+from spherenorm.zoo.averages import SlowGradient, WeightedSum
 from spherenorm.zoo.distance import DAdaptation, ProdigyStep
-from spherenorm.zoo.matrices import Alternate, NuclearNorm, PostStepDecay, RmsLength
+from spherenorm.zoo.matrices import (
+    Alternate,
+    NuclearNorm,
+    PostStepDecay,
+    RmsLength,
+    SelectedMomentum,
+)
 from spherenorm.zoo.moments import (
     AdoptScale,
     CenteredMoments,
@@ -49,6 +50,7 @@ __all__ = [
     "RmsLength",
     "RmsLimit",
     "ScheduleFree",
+    "SelectedMomentum",
     "SlowGradient",
     "SurpriseClip",
     "TrendLookahead",

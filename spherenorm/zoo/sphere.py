@@ -7,6 +7,7 @@ from spherenorm.numerics import Scalar
 from spherenorm.recipes.matrix import gain_adam, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, chain
+from spherenorm.rules.orthogonalize import Coefficients
 from spherenorm.views import ViewLike
 
 
@@ -178,7 +179,7 @@ def muonsphere(
     lr: Scalar = 0.02,
     momentum: Scalar = 0.9,
     radius: Scalar = 1.0,
-    coefficients: str = "polar_express",
+    coefficients: Coefficients = "polar_express",
     precision: str = "weight",
 ) -> Chain:
     """MuonSphere, Muon on the spectral sphere: each step starts where |w|_2 is R.
@@ -195,7 +196,7 @@ def muonsphere(
         momentum: decay rate of an average, which looks ahead by one step, in [0, 1).
         radius: the factor of sqrt(m / n) in R, in (0, inf).
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -260,7 +261,7 @@ def angularmuown(
     momentum: Scalar = 0.95,
     betas: tuple[Scalar, Scalar] = (0.9, 0.95),
     gain_ratio: Scalar = 1.0,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """AngularMuown: Muown whose directions are rows of norm 1, so that a row turns by about lr.
@@ -281,7 +282,7 @@ def angularmuown(
         betas: decay rates of the gains' Adam, each in [0, 1).
         gain_ratio: learning rate of the gains as a multiple of lr, in [0, inf).
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:

@@ -4,13 +4,16 @@ import copy
 import math
 import pickle
 import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 import torch
 
 import spherenorm as sn
+from spherenorm import registry
 from spherenorm import rules as r
-from tests.harness import refuses
+from tests.harness import gradient, loops, refuses, zoo_loops
 
 WRAPPERS = ("hyperball", "rotational", "radial_brake")
 FLAT = [name for name in sn.recipes.__all__ if sn.sphere_of(sn.bind(name).rule) is None]
@@ -171,3 +174,286 @@ def test_the_optimizer_of_a_wrapped_recipe_is_one_like_any():
     start = weights[0].detach().clone()
     beside.step()
     assert not torch.equal(weights[0], start)
+
+
+# Any recipe with its step changed: cautious, schedulefree, lookahead, emanesterov, graft
+
+DECAY = 0.1
+
+
+class Plain(NamedTuple):
+    """A recipe as a plain loop.
+
+    Attributes:
+        settings: its hyper-parameters.
+        start: takes a weight, and returns a function of weight and gradient that returns the
+            direction and the factor of the weight in the step.
+    """
+
+    settings: dict
+    start: Callable
+
+
+def of_gradients(make_direction):
+    """The start of a recipe whose direction depends on gradients alone."""
+
+    def start(w):
+        direction = make_direction(w)
+        return lambda w, g: (direction(g), DECAY)
+
+    return start
+
+
+def sgdp_start(w):
+    momentum = loops.heavy_ball(0.8)
+
+    def step(w, g):
+        d, where = loops.projected(momentum(g), w, g, 0.1, loops.CHANNEL_THEN_LAYER, "tensor")
+        return d, loops.either(where, 0.1, 1.0) * DECAY / (1 - 0.8)
+
+    return step
+
+
+def lion_direction(w):
+    average = torch.zeros_like(w)
+
+    def direction(g):
+        nonlocal average
+        sign = loops.mean(average, g, 0.7).sign()
+        average = loops.mean(average, g, 0.9)
+        return sign
+
+    return direction
+
+
+ADAM = {"betas": (0.8, 0.95), "eps": 1e-6}
+SOAP = {**ADAM, "every": 2}
+BASES = {
+    "adamw": Plain(ADAM, of_gradients(lambda w: loops.adam(**ADAM))),
+    "sgdp": Plain({"momentum": 0.8}, sgdp_start),
+    "muon": Plain(
+        {"momentum": 0.8},
+        of_gradients(lambda w: loops.muon_direction(0.8, True, "original", "original")),
+    ),
+    "soap": Plain(SOAP, of_gradients(lambda w: zoo_loops.soap_direction(w.shape, **SOAP))),
+    "lion": Plain({"betas": (0.7, 0.9)}, of_gradients(lion_direction)),
+}
+
+
+def cautious_step(step):
+    def masked_step(w, g):
+        return zoo_loops.masked(step(w, g)[0], g), DECAY
+
+    return masked_step
+
+
+def graft_step(step, other, view="layer"):
+    def grafted_step(w, g):
+        d, long = step(w, g)[0], other(w, g)[0]
+        return loops.length(long, view) * loops.unit(d, view), DECAY
+
+    return grafted_step
+
+
+def descend(w, step):
+    while True:
+        g, lr = yield w
+        d, decay = step(w, g)
+        w = w - lr * (d + decay * w)
+
+
+def schedulefree_loop(w, step, interpolation=0.7, power=0.5):
+    def moved(z, y, g, lr):
+        d, decay = step(y, g)
+        return z - lr * (d + decay * y)
+
+    return zoo_loops.schedule_free(w, None, moved, interpolation, power)
+
+
+def lookahead_loop(w, step, alpha=0.3, every=2):
+    slow, t = w, 0
+    while True:
+        g, lr = yield w
+        d, decay = step(w, g)
+        t, w = t + 1, w - lr * (d + decay * w)
+        if t % every == 0:
+            w = slow = slow + alpha * (w - slow)
+
+
+def emanesterov_loop(w, step, lookahead=0.7, memory=0.6):
+    m = torch.zeros_like(w)
+    while True:
+        y = w + lookahead * m
+        g, lr = yield y
+        d, decay = step(y, g)
+        before, w = w, y - lr * (d + decay * y)
+        m = loops.mean(m, w - before, memory)
+
+
+def prefixed(settings):
+    return {f"length_{name}": value for name, value in settings.items()}
+
+
+def alternatives(name):
+    """Name, settings and loop of each wrapper of a base."""
+    settings, start = BASES[name]
+    adam = BASES["adamw"].start
+    own = {("base_every" if key == "every" else key): x for key, x in settings.items()}
+    yield f"cautious({name})", settings, lambda w: descend(w, cautious_step(start(w)))
+    yield (
+        f"schedulefree({name})",
+        {**settings, "interpolation": 0.7, "power": 0.5},
+        lambda w: schedulefree_loop(w, start(w)),
+    )
+    yield (
+        f"lookahead({name})",
+        {**own, "alpha": 0.3, "every": 2},
+        lambda w: lookahead_loop(w, start(w)),
+    )
+    yield (
+        f"emanesterov({name})",
+        {**settings, "lookahead": 0.7, "memory": 0.6},
+        lambda w: emanesterov_loop(w, start(w)),
+    )
+    yield (
+        f"graft({name}, adamw)",
+        {**settings, **prefixed(ADAM)},
+        lambda w: descend(w, graft_step(start(w), adam(w))),
+    )
+    yield (
+        f"graft(adamw, {name})",
+        {**ADAM, **prefixed(settings)},
+        lambda w: descend(w, graft_step(adam(w), start(w))),
+    )
+    yield (
+        f"schedulefree(cautious(graft({name}, adamw)))",
+        {**settings, **prefixed(ADAM), "interpolation": 0.7, "power": 0.5},
+        lambda w: schedulefree_loop(w, cautious_step(graft_step(start(w), adam(w)))),
+    )
+
+
+CHANGED = [row for base in BASES for row in alternatives(base)]
+
+
+@pytest.mark.parametrize(("name", "settings", "loop"), CHANGED, ids=[row[0] for row in CHANGED])
+def test_a_changed_step_is_the_plain_loops(name, settings, loop):
+    weights = [torch.nn.Parameter(draw(4, 3)), torch.nn.Parameter(draw(3, 2, 2, 2))]
+    walks = [loop(weight.detach().clone()) for weight in weights]
+    ends = [next(walk) for walk in walks]
+    settings = {**settings, "weight_decay": DECAY, "lr": 0.02}
+    optimizer = sn.torch_optimizer(name)(weights, backend="rule", **settings)
+    for step in range(8):
+        lr = optimizer.param_groups[0]["lr"] = 0.02 * (1.0, 0.5, 0.8)[step % 3]
+        for weight in weights:
+            generator = torch.Generator().manual_seed(step)
+            weight.grad = gradient("alternating", weight.detach(), generator, step)
+        optimizer.step()
+        ends = [walk.send((w.grad, lr)) for walk, w in zip(walks, weights, strict=True)]
+        for weight, end in zip(weights, ends, strict=True):
+            torch.testing.assert_close(weight.detach(), end, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", [row[0] for row in CHANGED])
+def test_the_name_of_a_changed_recipe_finds_it(name):
+    recipe = sn.find_recipe(name)
+    assert sn.bind(recipe).name == name
+    assert sn.find_recipe(name.replace(", ", ",")) is recipe
+    base = sn.bind(name.rpartition("(")[2].partition(",")[0].rstrip(")"))
+    assert sn.bind(recipe).defaults["weight_decay"] == base.defaults["weight_decay"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cautious(muon)", "graft(muon, adamw)", "schedulefree(cautious(soap))", "emanesterov(sgdp)",
+     "lookahead(lion)"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "promise", ["shapes", "dtypes", "finite", "acts", "ends", "vmap", "resumes"]
+)
+def test_a_changed_recipe_keeps_the_promises(name, promise):
+    report = sn.testing.check(name, only=(promise,))
+    assert report.passed, report
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "remedy"),
+    [
+        ("cautious(hyperball(adamw))", "FixedNorm", "hyperball(cautious(...))"),
+        ("graft(hyperball(muon), adamw)", "FixedNorm", "hyperball(graft(...))"),
+        ("graft(muon, hyperball(adamw))", "FixedNorm", "hyperball(graft(...))"),
+        ("schedulefree(hyperball(adamw))", "FixedNorm", "do not combine"),
+        ("lookahead(hyperball(adamw))", "FixedNorm", "do not combine"),
+        ("emanesterov(hyperball(adamw))", "FixedNorm", "do not combine"),
+        ("cautious(schedulefree(adamw))", "ScheduleFree", "schedulefree(cautious(...))"),
+        ("cautious(averaged(hyperball(adamw)))", "FixedNorm",
+         "averaged(hyperball(cautious(...)))"),
+        ("lookahead(averaged(adamw))", "WeightAverage", "lookahead and averaged do not combine"),
+        ("lookahead(schedulefree(adamw))", "ScheduleFree", "do not combine"),
+        ("hyperball(lookahead(adamw))", "Lookahead", "hyperball and lookahead do not combine"),
+        ("cautious(adamh)", "FixedNorm", "cautious and adamh do not combine"),
+        ("lookahead(sgdg)", "Sphere", "lookahead and sgdg do not combine"),
+        ("cautious(dadapt_sgd)", "DAdaptation", "do not combine"),
+    ],
+)  # fmt: skip
+def test_what_a_wrapper_would_undo_is_refused_with_the_order_that_works(name, ending, remedy):
+    with refuses(name, ending, remedy):
+        sn.bind(name).rule  # noqa: B018
+    if remedy.endswith(")"):
+        inner = "muon, adamw" if "graft" in remedy else "adamw"
+        assert sn.bind(remedy.replace("...", inner)).rule
+
+
+def test_a_rule_that_ends_a_step_declares_it():
+    class Halfway(sn.Rule):
+        ends = True
+
+        def update(self, update, state):
+            return update.replace(direction=0.5 * update.direction), {}
+
+    def halfway(lr=0.1):
+        return sn.chain(r.StepSize(lr), Halfway())
+
+    with refuses("cautious", "Halfway", "halfway"):
+        sn.bind(sn.wrappers.cautious(halfway)).rule  # noqa: B018
+
+
+def test_the_number_of_recipes_is_checked():
+    for name, count in (("graft(muon)", 2), ("cautious(adamw, muon)", 1)):
+        with refuses(name.partition("(")[0], count, "muon"):
+            sn.find_recipe(name)
+    with refuses("graft", "rateless", "lr"):
+        sn.find_recipe(f"graft(adamw, {__name__}:rateless)")
+
+
+def test_a_graft_takes_the_rate_of_the_length_and_the_decay_of_the_direction():
+    for direction, length in (("soap", "adamw"), ("adamw", "muon"), ("lion", "sgd")):
+        defaults = sn.bind(f"graft({direction}, {length})").defaults
+        assert defaults["lr"] == sn.bind(length).defaults["lr"]
+        assert defaults["weight_decay"] == sn.bind(direction).defaults["weight_decay"]
+
+
+def test_a_graft_of_rows_has_the_length_of_each():
+    weight, grad = draw(2, 3, 4)
+    rule = sn.wrappers.graft("lion", "sgd")(lr=0.1, view="channel")
+    moved, _ = rule.step(weight, grad, rule.init(weight))
+    torch.testing.assert_close((moved - weight).norm(dim=1), 0.1 * grad.norm(dim=1))
+
+
+def test_a_name_that_two_grafted_recipes_have_is_two():
+    bound = sn.bind("graft(graft(muon, adamw), adamw)", length_eps=1e-3, base_length_eps=1e-4)
+    outer = bound.rule.rules[0]
+    assert outer.length.rules[0].eps == 1e-3
+    assert outer.rule.rules[0].length.rules[0].eps == 1e-4
+
+
+def test_a_parameter_without_default_is_the_recipes():
+    @registry.wrapper
+    def twice(base, lr):
+        return sn.chain(base, r.StepSize(1 + 0 * lr), r.StepSize(2.0))
+
+    recipe = twice("sgd")
+    assert sn.bind(recipe).defaults == sn.bind("sgd").defaults
+    assert recipe(lr=0.5).rules[0] == sn.recipes.sgd(lr=0.5)
+    with refuses("twice", "rateless", "lr"):
+        twice(rateless)
+    del registry._wrappers["twice"]

@@ -23,6 +23,7 @@ OUTPUT = {
     "compose.py": "<w_t, s_t> = 0",
     "cifar_resnet.py": "97% of the parameters are scale-invariant",
     "gpt_bytes.py": "averaged ones:",
+    "recompute_results.py": "the page has the same interval: True",
     "fsdp2.py": "goes on with the same bits",
     "hf_finetune.py": "muon: accuracy",
     "lightning_cli/main.py": "'accuracy':",

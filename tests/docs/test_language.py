@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("spherenorm", "theory", "benchmarks", "docs")
+FOLDERS = (
+    *("spherenorm", "theory", "benchmarks", "docs"),
+    *(f"experiments/{name}" for name in ("spherenorm_experiments", "spherenorm_paper", "studies")),
+)
 """Folders and files that are checked."""
 FILES = sorted(
     path

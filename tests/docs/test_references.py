@@ -176,6 +176,8 @@ FOREIGN_NAMES = {
         *("_partial_", "_target_", "create_optimizer_v2", "param_group_fn", "model.reshard()"),
     },
     "training.md": {"waves.py"},
+    "transfer.md": {"Conv1D", "check.svg()"},
+    "spherenorm/audit/transfer.py": {"MuReadout"},
     "tutorial.md": {"my_optimizers.py"},
     "spherenorm/compile/code.py": {"passN(part)"},
     "spherenorm/optim/param_groups.py": {"use_muon"},

@@ -40,14 +40,15 @@ def test_a_name_without_a_docstring_is_refused(monkeypatch):
 
 def test_the_table_of_rules_has_every_rule_with_its_arguments_and_state(pages):
     table = gallery._rules()
-    rows = dict(re.findall(r"^\| \[(\w+)\]\(.*?\)<br>(.*)$", table, re.MULTILINE))
+    rows = dict(re.findall(r"^\| \[(\w+)\]\(.*?\) \| (.*)$", table, re.MULTILINE))
     public = [getattr(rules, name) for name in rules.__all__]
     assert rows.keys() == {
         cls.__name__ for cls in public if isinstance(cls, type) and issubclass(cls, sn.Rule)
     }
-    assert rows["StepSize"].startswith("`lr` | Scale the direction by the learning rate")
-    assert "`beta, dampening=0.0, nesterov=False" in rows["HeavyBall"]
-    assert rows["HeavyBall"].endswith("| `momentum` |")
+    assert rows["StepSize"].startswith("Scale the direction by the learning rate")
+    assert rows["StepSize"].endswith("<br>arguments: `lr` |")
+    assert "arguments: `beta, dampening=0.0, nesterov=False" in rows["HeavyBall"]
+    assert rows["HeavyBall"].endswith("<br>states: `momentum` |")
     assert r"\|d\|" in rows["UnitClip"]
     text = "".join(pages.values())
     for anchor in re.findall(r"\]\(#(.+?)\)", table):
@@ -57,8 +58,10 @@ def test_the_table_of_rules_has_every_rule_with_its_arguments_and_state(pages):
 def test_the_gallery_lists_every_recipe_of_the_library():
     recipes = {*sn.recipes.__all__, *sn.zoo.__all__} - {"rules"}
     assert recipes <= set(gallery.library_recipes())
-    index = gallery._index(gallery.library_recipes())
+    index = gallery._index(gallery.library_recipes(), {"sgdp": gallery._thumbnail("sgdp")})
     assert all(f"[{name}]({name}.md)" in index for name in recipes)
+    assert index.count("<svg") == 1
+    assert all(f"## {title}" in index for title in gallery.FAMILIES.values())
 
 
 def test_the_table_of_the_zoo_is_up_to_date():
@@ -78,7 +81,10 @@ def test_a_picture_shows_the_norms_of_its_run():
 
 def test_a_page_of_the_gallery_has_formula_law_and_curves():
     page = gallery._page("sgdp")
+    assert page.startswith("# sgdp\n\n```python\noptimizer = sn.optim.SGDP(model.parameters(), lr=")
+    assert "def sgdp(" in page
     assert "return chain(" in page
+    assert page.count('"""') == 0
     assert "<w_t, s_t> = 0" in page
     assert page.count("<svg") == 2
 

@@ -70,10 +70,12 @@ def by_seed(values):
     return pd.Series(dict(values) if isinstance(values, Mapping) else list(values), dtype=float)
 
 
-def decided(values, relation="> 0", looks=(), name="claim", **more):
+def decided(values, relation="> 0", seed_counts=(), name="claim", **more):
     """A claim about numbers by seed, or about a number without randomness or none."""
     value = values if values is None or isinstance(values, float) else by_seed(values)
-    return evaluate_claim(Claim(name, relation, lambda _: value, **more), Runs(looks=looks))
+    return evaluate_claim(
+        Claim(name, relation, lambda _: value, **more), Runs(seed_counts=seed_counts)
+    )
 
 
 def scores(ours, baseline, margin=EQUIVALENCE_MARGIN, **more):

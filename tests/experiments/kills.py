@@ -1,6 +1,6 @@
 """Runs that are killed at random moments: `python -m tests.experiments.kills --moments 50`.
 
-Each way of running (one process, two, loader workers, DDP, FSDP2, torchrun) is killed by kill -9
+Each way of running (one process, two, loader workers, DDP, torchrun) is killed by kill -9
 again and again, all of its processes or one of them, until it has made enough of its way, and goes
 on. Then its records, its result and its last checkpoint are those of a run that nobody killed, to
 the last bit. A moment is drawn as a number of steps of progress and a little time beyond, so that a
@@ -42,19 +42,18 @@ class Way:
     name: str
     workers: int = 0
     processes: int = 1
-    parallel: str = "ddp"
     torchrun: bool = False
 
     @property
     def flags(self):
-        return {"workers": self.workers, "parallel": self.parallel, "checkpoint_seconds": 0.0}
+        return {"workers": self.workers, "checkpoint_seconds": 0.0}
 
 
 WAYS = (
     Way("one process"),
     Way("one process, two loader workers", workers=2),
     Way("two processes, DDP, a loader worker", workers=1, processes=2),
-    Way("two processes, FSDP2", processes=2, parallel="fsdp"),
+    Way("two processes, DDP", processes=2),
     Way("torchrun, DDP", processes=2, torchrun=True),
 )
 
@@ -153,7 +152,7 @@ def _done(folder):
 def _until_free(folder):
     """Wait for what a killed launcher has started: it must end by itself."""
     deadline = time.monotonic() + PATIENCE
-    while folder.held():
+    while folder.is_held():
         assert time.monotonic() < deadline, "a process outlives its launcher"
         time.sleep(0.02)
 

@@ -3,12 +3,11 @@
 import os
 import socket
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 
 from spherenorm_experiments.execute import execute_spec
-from spherenorm_experiments.ranks import joined
+from spherenorm_experiments.run import joined
 from spherenorm_experiments.train import _Loop
 
 WORLD = 2
@@ -18,7 +17,7 @@ def join_and_run(rank, port, spec, root, **flags):
     """Execute a spec as one of two processes, as torchrun would have it."""
     torch.set_num_threads(1)
     _pose(rank, port)
-    with joined(flags["parallel"], "cpu") as ranks:
+    with joined("cpu") as ranks:
         execute_spec(spec, root, ranks=ranks, **flags)
 
 
@@ -29,14 +28,14 @@ def _pose(rank, port):
 
 
 def serve(rank, port, asked, answers):
-    """Work on (job, parallel, arguments) until there is none."""
+    """Work on (job, arguments) until there is none."""
     torch.set_num_threads(1)
     _pose(rank, port)
-    with joined("ddp", "cpu") as ranks:
+    with joined("cpu") as ranks:
         while (work := asked.get()) is not None:
-            job, parallel, arguments, options = work
+            job, arguments, options = work
             try:
-                answers.put((rank, job(replace(ranks, parallel=parallel), *arguments, **options)))
+                answers.put((rank, job(ranks, *arguments, **options)))
             except BaseException as error:
                 answers.put((rank, error))
 
@@ -57,10 +56,10 @@ class Pair:
         for process in self.processes:
             process.start()
 
-    def __call__(self, job, parallel, *arguments, **options):
+    def __call__(self, job, *arguments, **options):
         """The results of a job, in the order of the ranks; an error of rank 0 is raised here."""
         for queue in self.asked:
-            queue.put((job, parallel, arguments, options))
+            queue.put((job, arguments, options))
         results = dict(self.answers.get(timeout=300) for _ in range(WORLD))
         for result in results.values():
             if isinstance(result, BaseException):

@@ -10,7 +10,7 @@ PLAIN = Condition(
     "digits",
     Setup({"variant": "plain"}, fields={"epochs": 1, "batch_size": 128}),
     Setup({"variant": "residual"}, fields={"epochs": 100}),
-    theirs="ResNet-18, ImageNet",
+    paper_setup="ResNet-18, ImageNet",
     benchmark="ImageNet",
     paper={"accuracy": dict(zip(("SGD", "SGDP"), parse_cells("70.47 70.70"), strict=True))},
     cites=says("t2.outperform"),

@@ -123,29 +123,3 @@ class StatefulItems(Tiny):
 
     def data(self):
         return Splits(Fingerprinted() if self.known else Stateful(), *super().data()[1:])
-
-
-class Placed(nn.Module):
-    """Its forward pass indexes the weight of a part, which it does not call."""
-
-    def __init__(self):
-        super().__init__()
-        self.pos, self.linear = nn.Embedding(4, 6), nn.Linear(6, 1)
-
-    def forward(self, x):
-        return self.linear(x + self.pos.weight[torch.arange(len(x)) % 4])
-
-
-@dataclass(frozen=True)
-class Indexed(Tiny):
-    """A task that FSDP2 cannot train before `shards` leaves out the part that is indexed."""
-
-    whole: bool = False
-
-    name = "indexed"
-
-    def model(self):
-        return Placed()
-
-    def shards(self, model):
-        return [model.linear] if self.whole else super().shards(model)

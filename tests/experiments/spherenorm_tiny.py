@@ -20,7 +20,7 @@ from spherenorm_experiments.pictures import Line, curves
 from spherenorm_experiments.runs import Place
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Table, mean_of, paper
+from spherenorm_experiments.tables import Table, mean_of, paper_columns
 from spherenorm_experiments.task import Budget, Collected, Mean, PureTask, Splits, Task
 from spherenorm_experiments.verdict import Claim
 
@@ -150,7 +150,7 @@ class TinyStudy(Study):
             (str(place), mean_of(runs.all_runs(*place).norm_last, ".3f"), "1")
             for place in runs.places
         ]
-        return [Table("Norms", ("arm", "norm", *paper("norm")), rows)]
+        return [Table("Norms", ("arm", "norm", *paper_columns("norm")), rows)]
 
     def pictures(self, runs):
         shown = [

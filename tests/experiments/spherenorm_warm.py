@@ -2,7 +2,6 @@
 
 import tempfile
 
-import torch.distributed.fsdp  # noqa: F401  (of those that shard)
 from spherenorm_pictures import picture_spec
 
 from spherenorm_experiments.execute import execute_spec

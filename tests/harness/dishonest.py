@@ -282,6 +282,12 @@ ROWS = [
         "beta acts nowhere",
         average=lambda self, u, s: (1 + self.beta) * u.direction / (1 + self.beta) + 0 * s["m"],
     ),
+    row(
+        "update averages where steps end",
+        "ends",
+        "UpdateAveragesWhereStepsEnd",
+        average=lambda self, u, s: u.weight - self.beta * (u.weight - u.direction) - 0 * s["m"],
+    ),
     row("a chain without a step size", "acts", "lr acts nowhere", {"alone": True}),
     row(
         "update moves without a step size",

@@ -7,6 +7,7 @@ import math
 import torch
 
 from tests.harness.loops import (
+    SCALES,
     adam,
     heavy_ball,
     hyperball,
@@ -96,6 +97,19 @@ def schedulefree_adamc(
         return z - lr * lr * weight_decay * y - lr * direction(g)
 
     return schedule_free(w, None, step, momentum, power)
+
+
+def gpa_adamw(
+    w, *, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, interpolation=0.7, memory=0.9967
+):
+    """As released, which knows x from y and z."""
+    y, z, direction = w, w, adam(betas, eps)
+    while True:
+        g, lr = yield y
+        u = direction(g) + weight_decay * y
+        y = memory * y + (1 - memory) * z + lr * (interpolation * memory - 1) * u
+        z = z - lr * u
+        x = (y - (1 - interpolation) * z) / interpolation  # noqa: F841  (read by tests)
 
 
 def lookahead_adamw(w, *, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, alpha=0.5, every=5):
@@ -328,21 +342,23 @@ def dadapt_sgd(ws, *, momentum=0.9, d0=1e-6):
 # Matrices
 
 
-def soap(w, *, betas=(0.95, 0.95), eps=1e-8, weight_decay=1e-2, every=10, one_sided=False):
-    """As released; a basis that does not turn is the identity."""
-    m, n = w.flatten(1).shape
+def soap_direction(shape, betas=(0.95, 0.95), eps=1e-8, every=10, one_sided=False):
+    """A function of one gradient after another, as released; the first step only turns the bases.
+
+    A basis that does not turn is the identity.
+    """
+    m, n = torch.empty(shape).flatten(1).shape
     turns = (not one_sided or m <= n, not one_sided or m > n)
     sides, bases, M, V, t = [0, 0], [torch.eye(m).double(), torch.eye(n).double()], 0, 0, 0
-    while True:
-        g, lr = yield w
-        G = g.flatten(1)
-        w = w - lr * weight_decay * w
+
+    def direction(g):
+        nonlocal M, V, t
+        G, step = g.flatten(1), torch.zeros_like(g).flatten(1)
         if t > 0:
             left, right = bases
             M, V = mean(M, G, betas[0]), mean(V, (left.T @ G @ right) ** 2, betas[1])
             root = (V / (1 - betas[1] ** t)).sqrt() + eps
             step = left @ (left.T @ M @ right / (1 - betas[0] ** t) / root) @ right.T
-            w = w - lr * step.reshape(w.shape)
         for i, gram in enumerate((G @ G.T, G.T @ G)):
             sides[i] = mean(sides[i], gram, betas[1])
             if not turns[i]:
@@ -354,6 +370,42 @@ def soap(w, *, betas=(0.95, 0.95), eps=1e-8, weight_decay=1e-2, every=10, one_si
                 bases[i] = torch.linalg.qr(sides[i] @ bases[i][:, order])[0]
                 V = V.index_select(i, order)
         t += 1
+        return step.reshape(shape)
+
+    return direction
+
+
+def soap(w, *, weight_decay=1e-2, **settings):
+    direction = soap_direction(w.shape, **settings)
+    while True:
+        g, lr = yield w
+        w = w - lr * (direction(g) + weight_decay * w)
+
+
+def dion2(
+    w,
+    *,
+    momentum=0.95,
+    weight_decay=0.01,
+    fraction=0.25,
+    coefficients="polar_express",
+    scale="spectral",
+):
+    """As released, of one matrix: the selected rows alone are orthogonalized."""
+    m, n = w.flatten(1).shape
+    M = torch.zeros(m, n).double()
+    while True:
+        g, lr = yield w
+        M = M + g.flatten(1)
+        side = M if m <= n else M.T
+        indices = side.abs().sum(1).topk(math.ceil(fraction * len(side))).indices
+        rows = side[indices]
+        factor = torch.zeros_like(side)
+        factor[indices] = SCALES[scale](m, n) * orthogonal(rows, coefficients)
+        side = side.clone()
+        side[indices] = momentum * rows
+        M, factor = (side, factor) if m <= n else (side.T, factor.T)
+        w = w - lr * (factor.reshape(w.shape) + weight_decay * w)
 
 
 def power(x, exponent):

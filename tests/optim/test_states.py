@@ -346,7 +346,7 @@ def test_the_order_of_names_does_not_decide_who_has_taken_part(recipe, late):
     new = {late: torch.ones(2)}
     params, state = dict(sorted((params | new).items())), state | f.init(rule, new)
     before = {key: state["m"][key] for keys in rule.shared_keys.values() for key in keys}
-    shared = with_shared_states(rule, {name: state[name] for name in params})
+    shared = with_shared_states(dict.fromkeys(params, rule), {name: state[name] for name in params})
     for weight in shared.values():
         assert all(torch.equal(weight[key], value) for key, value in before.items())
     sharing = [(rule, dict(state[name])) for name in params]

@@ -35,6 +35,7 @@ READ = {
     "schedulefree_sgd": "x",
     "schedulefree_adamw": "x",
     "schedulefree_adamc": "x",
+    "gpa_adamw": "x",
     "lookahead_adamw": "slow",
     "emanesterov_adamw": "w",
 }

@@ -123,6 +123,35 @@ def gained(h, lr, gain_lr, start="norm", free=False):
     return h.w - scale() * v
 
 
+def schedule_free(h, beta, lr, power=0.0):
+    x = z = h.ws[0]
+    shares = [t**power * lr**2 for t in range(1, len(h.ds) + 1)]
+    for t, d in enumerate(h.ds):
+        z = z - d
+        x = x + (z - x) * shares[t] / sum(shares[: t + 1])
+    return h.w - (1 - beta) * z - beta * x
+
+
+def primal_average(h, beta, gamma):
+    zs = h.ws[0] - np.cumsum(h.ds, axis=0)
+    x = gamma ** len(zs) * h.ws[0] + average(zs, gamma)
+    return h.w - (1 - beta) * zs[-1] - beta * x
+
+
+def gone_back(h, alpha, every):
+    slow = end = h.ws[0]
+    for t, (w, d) in enumerate(zip(h.ws, h.ds, strict=True)):
+        end = w - d
+        if (t + 1) % every == 0:
+            end = slow = slow + alpha * (end - slow)
+    return h.w - end
+
+
+def ahead(h, beta, gamma):
+    ends = [h.ws[0], *(w - d for w, d in zip(h.ws, h.ds, strict=True))]
+    return h.w - ends[-1] - beta * average(np.diff(ends, axis=0), gamma)
+
+
 @dataclass(frozen=True)
 class Form:
     """A rule, its formula, and settings of both.
@@ -175,6 +204,15 @@ FORMS = {
         r.NormalizedUpdate, normalized, {}, {"eps": 0.2}, {"length": "weight"},
         {"length": "weight", "beta": 0.8, "eps": 0.1}),
     "Graft": unit(lambda view: r.Graft(r.RadialProjection(view), view), turned),
+    "GraftNorm": unit(
+        lambda view, lr: r.GraftNorm(r.RadialProjection(view), r.StepSize(lr), view),
+        lambda h, lr: lr * turned(h), {"lr": 0.3}),
+    "ScheduleFree": whole(
+        r.ScheduleFree, schedule_free, {"beta": 0.7, "lr": 0.3},
+        {"beta": 0.7, "lr": 0.3, "power": 1.5}, ends=True),
+    "PrimalAverage": whole(r.PrimalAverage, primal_average, {"beta": 0.7, "gamma": 0.8}, ends=True),
+    "Lookahead": whole(r.Lookahead, gone_back, {"alpha": 0.3, "every": 2}, ends=True),
+    "TrendLookahead": whole(r.TrendLookahead, ahead, {"beta": 0.5, "gamma": 0.8}, ends=True),
     "RadialProjection": unit(
         r.RadialProjection, tangent, {}, {"outward": 0.5, "inward": 1.0}, {"inward": 0.3},
         {"outward": 0.3}),

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+import spherenorm as sn
 from spherenorm import rules as r
+from spherenorm.rules import orthogonalize
+from tests.harness import refuses
 from tests.rules.units import applied, close, exact, randn, rows
 
 VIEWS = [
@@ -76,6 +79,101 @@ def test_published_ranges(name, worst):
     matrix, u, vh = of_values(torch.linspace(0.05, 1, 24), 24, 32)
     result = (u.T @ applied(r.Orthogonalize(name), matrix, matrix) @ vh.T).diagonal()
     assert (result - 1).abs().max() <= worst
+
+
+ORIGINAL = ((3.4445, -4.7750, 2.0315),) * 5
+
+
+def test_a_table_of_ones_own_has_the_bits_of_the_librarys():
+    weight, direction = randn(6, 4), randn(6, 4, seed=1)
+    named = applied(r.Orthogonalize(), weight, direction)
+    for coefficients, steps in (
+        (ORIGINAL, None),
+        ([list(triple) for triple in ORIGINAL], None),
+        (np.array(ORIGINAL), None),
+        (ORIGINAL[:1], 5),
+        (lambda i: ORIGINAL[i], 5),
+    ):
+        rule = r.Orthogonalize(coefficients, steps)
+        assert rule.coefficients == ORIGINAL[: len(rule.coefficients)]
+        assert torch.equal(applied(rule, weight, direction), named)
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "steps", "error", "named"),
+    [
+        (((5.0, 0.0, 0.0),) * 5, None, ValueError, "grows to 3.12"),
+        (((1.0, -3.0, 0.0),) * 3, None, ValueError, "negative"),
+        (((1.0, 0.0, 0.0),), None, ValueError, "0.1 stays at 0.1"),
+        (((float("nan"), 0.0, 0.0),), None, ValueError, "nan"),
+        (((1.5, -0.5, 0.0),) * 2, None, ValueError, "more steps"),
+        (((1.5, -0.5),) * 8, None, TypeError, (1.5, -0.5)),
+        ((("a", 0.0, 0.0),), None, TypeError, "a"),
+        ((torch.tensor(ORIGINAL[0]),), None, TypeError, "triples"),
+        ((1.5, -0.5, 0.0), None, TypeError, "triples"),
+        ((), None, ValueError, "none"),
+        (3.0, None, TypeError, 3.0),
+        ("orignal", None, ValueError, "original"),
+        (lambda i: ORIGINAL[i], None, ValueError, "steps=5"),
+    ],
+)
+def test_polynomials_that_do_not_bring_singular_values_near_1_are_refused(
+    coefficients, steps, error, named
+):
+    with refuses("Orthogonalize", "coefficients", named, by=error):
+        r.Orthogonalize(coefficients, steps)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_published_tables_pass_the_check(name):
+    table = orthogonalize.TABLES[name]
+    assert r.Orthogonalize(table).coefficients == table
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 3), (3, 5)])
+def test_almost_orthogonal_rows(m, n):
+    """Rows of the wide matrix over the root of the sums of |entries| of its Gram matrix."""
+    weight, direction = randn(m, n), randn(m, n, seed=1)
+    wide = exact(direction).T if m > n else exact(direction)
+    scaled = wide / np.sqrt(np.abs(wide @ wide.T).sum(1, keepdims=True))
+    assert np.linalg.norm(scaled, 2) <= 1 + 1e-12
+    u, _, vh = np.linalg.svd(scaled, full_matrices=False)
+    result = applied(r.Orthogonalize("plain", 30, start="aol"), weight, direction)
+    close(result.T if m > n else result, u @ vh, 1e-11)
+    assert not applied(r.Orthogonalize(start="aol"), weight, 0 * direction).any()
+
+
+@pytest.mark.parametrize("start", ["frobenius", "aol"])
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (3, 2, 2, 2)])
+def test_the_gram_matrix_gives_the_same_factor(shape, start):
+    weight, direction = randn(*shape), randn(*shape, seed=1)
+    results = [
+        applied(r.Orthogonalize(steps=steps, start=start, method=method), weight, direction)
+        for steps in (1, 5)
+        for method in ("iterate", "gram")
+    ]
+    close(results[1], exact(results[0]), 1e-13)
+    close(results[3], exact(results[2]), 1e-11)
+    with refuses("gram", "bfloat16", "float32"):
+        r.Orthogonalize(method="gram", precision="bfloat16")
+
+
+def test_an_optimizer_with_a_table_saves_and_loads_it(tmp_path):
+    def train(coefficients, reload):
+        weight = torch.nn.Parameter(randn(6, 4))
+        optimizer = sn.optim.Muon([weight], lr=0.02, coefficients=coefficients)
+        for step in range(4):
+            if reload and step == 2:
+                torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+                optimizer = sn.optim.Muon([weight])
+                optimizer.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+            weight.grad = randn(6, 4, seed=step)
+            optimizer.step()
+        return weight.detach()
+
+    expected = train("original", False)
+    assert torch.equal(train(ORIGINAL, False), expected)
+    assert torch.equal(train(ORIGINAL, True), expected)
 
 
 @pytest.mark.parametrize("scale", SCALES)

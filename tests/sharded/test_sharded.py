@@ -1,6 +1,7 @@
 """Weights whose entries lie in several processes: they step as whole ones, or are refused."""
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from tests.sharded import cases, world
@@ -22,7 +23,10 @@ def results(tmp_path_factory):
 
 @table(PAIRS)
 def test_a_sharded_weight_steps_as_a_whole_one_and_stays_in_its_shards(results, i):
-    assert results[f"step {i}"] == [pytest.approx(0, abs=cases.ROUNDING_ERRORS), True]
+    result = results[f"step {i}"]
+    if torch.__version__ < "2.10" and "aten.softplus" in str(result):
+        pytest.skip("torch 2.9 has no softplus of a sharded tensor, and says so")
+    assert result == [pytest.approx(0, abs=cases.ROUNDING_ERRORS), True]
 
 
 @table([(f"case {i}",) for i in cases.FUZZED])
@@ -37,11 +41,11 @@ def test_the_sums_of_a_step_take_few_collectives(results, i):
     apart, counts = results[f"collectives {i}"]
     recipe, _, backend = cases.COUNTED[i]
     assert apart < cases.ROUNDING_ERRORS
+    assert counts[0] <= 7 + 3  # before the first step, processes compare their weights
+    # One message says which gradients a process has.
+    assert max(counts[1:]) <= (1 if recipe == "adamw" else 1 + 6)
     if backend == "rule":
-        assert min(counts) > len(cases.MANY)
-        return
-    assert counts[0] <= 7  # the first step compares the weights of all processes, too
-    assert max(counts[1:]) <= (0 if recipe == "adamw" else 6)
+        assert max(counts[1:]) == 2  # to the owners and back
 
 
 def test_a_process_without_a_gradient_keeps_no_other_waiting(results):

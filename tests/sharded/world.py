@@ -1,4 +1,4 @@
-"""Two processes, started once, that run all cases; each writes what it found.
+"""Processes, two by default, started once, that run all cases; each writes what it found.
 
 A case is a function of nothing that all processes run alike. What it returns in process 0 is its
 result; where it raises in a process, the result is that error.
@@ -23,16 +23,19 @@ PATIENCE = timedelta(seconds=120)
 """Who waits for a collective that the other does not take fails after this time."""
 
 
-def run(cases: Callable[[], Mapping[str, Callable[[], Any]]], folder: Path) -> dict[str, Any]:
+def run(
+    cases: Callable[[], Mapping[str, Callable[[], Any]]], folder: Path, n_processes: int = WORLD
+) -> dict[str, Any]:
     """The results of all cases, by their names.
 
     Args:
         cases: makes them, in each of the processes.
         folder: where the processes meet.
+        n_processes: how many there are.
     """
     results = folder / "results"
     try:
-        mp.spawn(_work, args=(cases, folder), nprocs=WORLD)
+        mp.spawn(_work, args=(cases, folder, n_processes), nprocs=n_processes)
     except mp.ProcessExitedException:  # gloo's threads may abort a process that ends
         if not results.exists():
             raise
@@ -40,17 +43,22 @@ def run(cases: Callable[[], Mapping[str, Callable[[], Any]]], folder: Path) -> d
     return found
 
 
-def _work(rank: int, cases: Callable[[], Mapping[str, Callable[[], Any]]], folder: Path) -> None:
+def _work(
+    rank: int,
+    cases: Callable[[], Mapping[str, Callable[[], Any]]],
+    folder: Path,
+    n_processes: int,
+) -> None:
     torch.set_num_threads(1)
     meeting = f"file://{folder}/rendezvous"
-    dist.init_process_group("gloo", meeting, rank=rank, world_size=WORLD, timeout=PATIENCE)
+    dist.init_process_group("gloo", meeting, rank=rank, world_size=n_processes, timeout=PATIENCE)
     results = {}
     for name, case in cases().items():
         try:
             results[name] = case()
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
             results[name] = f"process {rank} raises {type(error).__name__}: {error}"
-    told: list[Any] = [None] * WORLD
+    told: list[Any] = [None] * n_processes
     dist.all_gather_object(told, results)
     if rank == 0:
         (folder / "results").write_text(json.dumps({k: _said(k, told) for k in results}))
@@ -68,15 +76,15 @@ def mesh(dims: int = 1) -> Any:
     """All processes along the last of so many dimensions."""
     from torch.distributed.tensor import init_device_mesh
 
-    return init_device_mesh("cpu", (1,) * (dims - 1) + (WORLD,))
+    return init_device_mesh("cpu", (1,) * (dims - 1) + (dist.get_world_size(),))
 
 
-def placed(whole: Tensor, *cut: int | None) -> Any:
+def placed(whole: Tensor, *cut: int | None, on: Any = None) -> Any:
     """The tensor, whose dimension of that number each dimension of the mesh cuts; None: none."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     placements = [Replicate() if dim is None else Shard(dim) for dim in cut]
-    return distribute_tensor(whole.detach().clone(), mesh(len(cut)), placements)
+    return distribute_tensor(whole.detach().clone(), on or mesh(len(cut)), placements)
 
 
 def whole(x: Any) -> Tensor:

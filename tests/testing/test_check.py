@@ -11,7 +11,17 @@ from spherenorm.testing import PROPERTIES, PromiseResult, Report, check
 from tests.harness import refuses
 from tests.harness.dishonest import DISHONEST, DISHONEST_APART, Honest, Notes
 
-FAST = ("shapes", "writes into nothing", "pure", "dtypes", "finite", "acts", "vmap", "resumes")
+FAST = (
+    "shapes",
+    "writes into nothing",
+    "pure",
+    "dtypes",
+    "finite",
+    "acts",
+    "ends",
+    "vmap",
+    "resumes",
+)
 
 
 class Factored(sn.Rule):

@@ -13,6 +13,7 @@ import torch
 import spherenorm as sn
 from spherenorm import Rule, Scalar, chain
 from spherenorm import rules as r
+from spherenorm.numerics import is_concrete
 from tests.theory.recipes import By, Keeps, count
 
 
@@ -237,6 +238,80 @@ def decays_at_most(lr=0.1, weight_decay=0.01):
     return decays(lr, of_plain(weight_decay, lambda x: min(x, 2e3)))
 
 
+def seen_as_it_runs(test):
+    """Half the direction where a test of weight and direction holds, which no trace can decide."""
+
+    def function(w, d):
+        holds = test(w, d)
+        return d / 2 if is_concrete(holds) and bool(holds) else d
+
+    def recipe(lr=0.1):
+        return chain(By(function), r.StepSize(lr))
+
+    return recipe
+
+
+large_weight = seen_as_it_runs(lambda w, d: w.norm() > 50)
+small_weight = seen_as_it_runs(lambda w, d: w.norm() < 1e-2)
+large_direction = seen_as_it_runs(lambda w, d: d.norm() > 100)
+
+
+def in_a_window(lr=0.1):
+    """Half the direction at the steps between two, which no trace can decide."""
+
+    def function(w, d, t):
+        inside = (t > 60) & (t < 290)
+        return (d / 2 if is_concrete(inside) and bool(inside) else d), t + 1
+
+    return chain(Keeps(function, count, "step"), r.StepSize(lr))
+
+
+def by_shape(test):
+    """Half the direction for weights of some shapes."""
+
+    def recipe(lr=0.1):
+        return chain(By(lambda w, d: d / 2 if test(w) else d), r.StepSize(lr))
+
+    return recipe
+
+
+of_float32 = by_shape(lambda w: w.dtype == torch.float32)
+of_an_even_size = by_shape(lambda w: w.shape[-1] % 2 == 0)
+of_many_rows = by_shape(lambda w: len(w) > 5)
+of_many_entries = by_shape(lambda w: w.numel() > 400)
+
+
+def clipped_as_a_whole(lr=0.1):
+    """A clip that acts on long directions alone, of all units together."""
+    return chain(By(lambda w, d: d * (300 / d.norm()).clamp(max=1.0)), r.StepSize(lr))
+
+
+def decays_each_seventh(lr=0.1, weight_decay=0.1):
+    def function(w, d, t, weight_decay):
+        is_due = torch.remainder(t + 1, 7) == 0
+        return d + torch.where(is_due, weight_decay * w, torch.zeros_like(w)), t + 1
+
+    return chain(Keeps(function, count, "step", (weight_decay,)), r.StepSize(lr))
+
+
+def of_a_list(lr=0.1, betas=[0.9, 0.8]):  # noqa: B006  (the recipe asks for its type)
+    factor = 2.0 if isinstance(betas, list) else 1.0
+    scale = By(lambda w, d, c: d * c, (factor,))
+    return chain(r.HeavyBall(betas[0]), r.HeavyBall(betas[1]), scale, r.StepSize(lr))
+
+
+class LongFactor(r.Orthogonalize):
+    """An orthogonal factor times the norm of the weight, of which no letter O is true."""
+
+    def update(self, update, state):
+        new, state = super().update(update, state)
+        return new.replace(direction=new.direction * update.weight.norm()), state
+
+
+def long_factor(lr=0.1, momentum=0.9):
+    return chain(r.HeavyBall(momentum), LongFactor(), r.StepSize(lr))
+
+
 averaged_capped = sn.wrappers.averaged(capped)
 turned_capped = sn.wrappers.rotational(capped)
 sphere_capped = sn.wrappers.hyperball(capped)
@@ -314,6 +389,19 @@ VERDICTS = [
     (usual_but_capped, {"c": 3.0}, LAW),
     (far_but_capped, {}, LAW),
     (far_but_capped, {"c": 1e7}, LAW),
+    (large_weight, {}, REFUSED),
+    (small_weight, {}, REFUSED),
+    (large_direction, {}, REFUSED),
+    (in_a_window, {}, REFUSED),
+    (of_float32, {}, REFUSED),
+    (of_an_even_size, {}, REFUSED),
+    (of_many_rows, {}, LAW),
+    (of_many_entries, {}, REFUSED),
+    (clipped_as_a_whole, {}, LAW),
+    (decays_each_seventh, {}, LAW),
+    (of_a_list, {}, LAW),
+    (of_a_list, {"betas": (0.5, 0.25)}, LAW),
+    (long_factor, {}, REFUSED),
     (averaged_capped, {}, REFUSED),
     (averaged_capped, {"c": 4.0, "start": 0}, LAW),
     (turned_capped, {}, REFUSED),

@@ -7,17 +7,21 @@ from dataclasses import replace
 
 import pytest
 import sympy as sp
+import torch
 
+import spherenorm as sn
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import Proof, equilibrium, norm_growth
 from spherenorm_theory.claim import Kind
 from spherenorm_theory.equilibria.equilibrium import without_eps
+from spherenorm_theory.opaque_rules import mark_schedule
 from spherenorm_theory.printing import words
 from spherenorm_theory.report import LATEX_HEAD
 from spherenorm_theory.symbols import Inner, Norm
 from tests.theory.mutations import survivors
-from tests.theory.recipes import WITH_LAWS, by, law_of
+from tests.theory.recipes import WITH_LAWS, Keeps, by, law_of
+from tests.theory.step import assert_is_the_step
 
 PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
 
@@ -167,3 +171,45 @@ def test_hypotheses_are_relations():
     found = law_of("sgdp").hypotheses
     assert any(isinstance(each, sp.Rel) and each.has(Norm("w")) for each in found)
     assert norm_growth(by(lambda w, d: d)).hypotheses[0].lhs == Inner("w", "g")
+
+
+def warmed_up(lr=0.1, momentum=0.9, weight_decay=0.1):
+    """SGDW with a warm-up over 100 steps, whose value is marked as that of a schedule."""
+
+    def function(w, d, t, lr, weight_decay):
+        rate = mark_schedule((t / 100).clamp(max=1.0) * lr, "lr")
+        return rate * (d + weight_decay * w), t
+
+    step = Keeps(function, names="step", numbers=(lr, weight_decay))
+    return chain(r.HeavyBall(momentum), step, r.StepSize(1.0))
+
+
+def test_a_schedule_is_a_function_of_the_step_count():
+    law = norm_growth(warmed_up)
+    text = " ".join(str(law).split())
+    assert "lr_t, the schedule of lr at the step number t + 1" in text
+    assert "s_t = -lr_t (beta m_t + g_t)" in text
+    assert "|w_{t+1}|^2 = (1 - lr_t wd)^2 |w_t|^2" in text
+    assert "no closed form: lr changes from step to step" in text
+    assert r"\eta_t" in law.latex()
+    assert law.closed_form() is None
+    assert [claim for claim in law.claims if not claim.holds] == []
+    generator = torch.Generator().manual_seed(0)
+    numbers = {"lr": 0.3, "momentum": 0.6, "weight_decay": 0.2}
+    assert assert_is_the_step(law, (3, 4), numbers, generator)
+
+
+@pytest.mark.parametrize(
+    ("name", "scheduled", "why"),
+    [
+        ("sgdw", {"lr": sn.schedule.warmup_cosine(0.1, 10, 100)}, "lr changes"),
+        ("adamw", {"betas": (sn.schedule.cosine(0.9, 50, 0.5), 0.99)}, "beta1_t m_t"),
+    ],
+)
+def test_a_scheduled_hyper_parameter_has_the_letter_of_its_name(name, scheduled, why):
+    law = norm_growth(name, **scheduled)
+    text = " ".join(str(law).split())
+    assert why in text
+    (symbol,) = law.step.facts.scheduled
+    assert f"{symbol}_t, the schedule of {symbol} at the step number t + 1" in text
+    assert [claim for claim in law.claims if not claim.holds] == []

@@ -94,7 +94,7 @@ def alternating(lr=0.1, momentum=0.9):
 
 def test_a_step_that_is_another_at_even_times_is_held_at_both():
     """A count is even or odd: no law assumes either, nor holds for rows at even times alone."""
-    with refuses("depends on the shape", by=spherenorm_theory.TraceError):
+    with refuses("rows and columns by turns", by=spherenorm_theory.TraceError):
         spherenorm_theory.norm_growth(alternating)
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from spherenorm import chain
+from spherenorm import View, chain
 from spherenorm import rules as r
 from spherenorm_theory import TraceError, equilibrium, norm_growth, turn_at_rest
 from spherenorm_theory.evaluate import Inputs, OutsideError, evaluate
@@ -52,6 +52,21 @@ def test_a_law_is_the_step_of_its_code_or_refused(recipe, given, verdict):
     found = [*differences(law, recipe, given, shape)]
     assert found
     assert max(found) < 1e-9
+
+
+def test_a_decision_by_the_length_of_all_units_is_no_law_of_one():
+    """The lengths of the units are spread, so that it does not decide as that of each unit."""
+    law = norm_growth(adversaries.clipped_as_a_whole)
+    assert law.verified_domain.view == View(None)
+    assert not norm_growth(adversaries.of_many_rows).verified_domain.multi_unit
+
+
+def test_a_decay_at_some_steps_is_a_branch():
+    """Few samples of the step count hit a step with decay: no law assumes that there is none."""
+    law = norm_growth(adversaries.decays_each_seventh)
+    assert "mod 7 = 0" in str(law)
+    assert law.kappa != 0
+    assert law.closed_form() is None
 
 
 def cap_beyond_all_draws(recipe, **given):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # norm_law imports this module
 
 Array = np.ndarray[Any, Any]
 
-ORTHOGONAL_COSINE = 1e-9
-"""Largest |cos(w, g)| that counts as <w, g> = 0 up to rounding."""
+ORTHOGONAL_COSINE = {torch.float64: 1e-9, torch.float32: 1e-6}
+"""Largest |cos(w, g)| that counts as <w, g> = 0 up to rounding, by the type of w."""
 
 
 class OutsideError(ValueError):
@@ -219,7 +219,7 @@ def evaluate(step: Step, view: View, inputs: Inputs) -> tuple[Tensor, dict[str, 
         ValueError: a state is missing, or does not split into units.
     """
     values = read_units(step, view, inputs)
-    check_assumptions(step, values)
+    check_assumptions(step, values, inputs.weight.dtype)
     # A view of the rule may have other units than the law: all rows together may be orthogonal to
     # their gradient where no row is.
     for rule_view in step.traced.views if step.facts.tests_assumed_false else ():
@@ -314,8 +314,13 @@ def _join_units(name: str, x: Any, values: Values, view: View, inputs: Inputs) -
     return per_unit[: before.numel()].reshape(before.shape)
 
 
-def check_assumptions(step: Step, values: Values) -> None:
+def check_assumptions(step: Step, values: Values, dtype: torch.dtype = torch.float64) -> None:
     """Refuse inputs that do not meet the hypotheses.
+
+    Args:
+        step: the step on symbols.
+        values: its numbers.
+        dtype: the type to which w and g were rounded.
 
     Raises:
         OutsideError: naming one.
@@ -326,7 +331,8 @@ def check_assumptions(step: Step, values: Values) -> None:
         raise OutsideError(f"{name}: the law assumes w, g not 0")
     cosines = (w * g).sum(1) / lengths
     cosine = cosines[np.abs(cosines).argmax()]
-    if ("w", "g") in step.algebra.given_products and abs(cosine) > ORTHOGONAL_COSINE:
+    limit = ORTHOGONAL_COSINE.get(dtype, ORTHOGONAL_COSINE[torch.float64])
+    if ("w", "g") in step.algebra.given_products and abs(cosine) > limit:
         raise OutsideError(
             f"{name}: the law assumes <w, g> = 0, cos(w, g) is {cosine:.3g}; "
             "scale_invariant=False gives the law of any gradient"

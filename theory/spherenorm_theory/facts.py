@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import sympy as sp
 
 from spherenorm import Interval
-from spherenorm_theory.symbols import Norm, canonical_form, check_size
+from spherenorm_theory.symbols import Indicator, Norm, StepValue, canonical_form, check_size
 
 OPPOSITE = {sp.Gt: sp.Le, sp.Le: sp.Gt, sp.Lt: sp.Ge, sp.Ge: sp.Lt, sp.Eq: sp.Ne, sp.Ne: sp.Eq}
 SIGN_SAMPLES = 60
@@ -40,7 +40,9 @@ class Facts:
         other_names: names of vectors, which no symbol of an open branch repeats.
         hypotheses: the assumed relations, each with its consequence in words, or "".
         tests_assumed_false: the scale-invariance tests that were assumed to be false.
-        open_branches: the meaning of each symbol that stands for an undecided choice.
+        open_branches: the meaning of each symbol that stands for an undecided choice, or for the
+            value of a schedule.
+        scheduled: the symbols of the values of schedules.
     """
 
     domains: Mapping[sp.Symbol, Interval] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Facts:
     hypotheses: dict[sp.Rel, str] = field(default_factory=dict)
     tests_assumed_false: list[sp.Rel] = field(default_factory=list)
     open_branches: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
+    scheduled: list[sp.Symbol] = field(default_factory=list)
 
     # Hypotheses
 
@@ -134,8 +137,11 @@ class Facts:
         return bool(x.free_symbols & self.scalars) and not other_symbols - self.domains.keys()
 
     def _sampled_sign(self, x: sp.Expr) -> int:
-        """Return 1 or -1 if an expression has this sign at all sampled points, else 0."""
-        if x.has(sp.Piecewise) or x.free_symbols & self.open_branches.keys():
+        """Return 1 or -1 if an expression has this sign at all sampled points, else 0.
+
+        A remainder, as of every seventh step, has a sign of its own at points that few samples hit.
+        """
+        if x.has(sp.Piecewise, sp.Mod, sp.floor) or x.free_symbols & self.open_branches.keys():
             return 0
         rng, symbols = random.Random(0), sorted(x.free_symbols, key=str)
         function = sp.lambdify(symbols, x, "math", dummify=True)
@@ -176,6 +182,23 @@ class Facts:
         used_names = {symbol.name for symbol in symbols} | self.other_names
         numbered = (f"c{n}" for n in range(1, len(used_names) + 2))
         name = next(name for name in numbered if name not in used_names)
-        symbol = sp.Symbol(name, **{sign: True})
+        symbol = Indicator(name) if (a, b) == (1, 0) else StepValue(name, **{sign: True})
         self.open_branches[symbol] = choice
+        return symbol
+
+    # Schedules
+
+    def name_schedule(self, name: str, value: sp.Expr) -> sp.Symbol:
+        """Return the symbol of a scheduled hyper-parameter, whose value is a function of the count.
+
+        Args:
+            name: name of the hyper-parameter.
+            value: its value at the present step.
+        """
+        sign = "positive" if self.is_positive(value) else "real"
+        symbol = StepValue(name, **{sign: True})
+        if self.open_branches.setdefault(symbol, value) != value:
+            raise NotImplementedError(f"the schedule of {name} has two values in one step")
+        if symbol not in self.scheduled:
+            self.scheduled.append(symbol)
         return symbol

@@ -19,8 +19,8 @@ def is_number(value: object) -> bool:
 
 
 def are_numbers(value: object) -> bool:
-    """Tell if a value is a tuple of numbers, such as betas."""
-    return isinstance(value, tuple) and bool(value) and all(map(is_number, value))
+    """Tell if a value is a tuple or a list of numbers, such as betas."""
+    return isinstance(value, tuple | list) and bool(value) and all(map(is_number, value))
 
 
 def static_arguments(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def static_arguments(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
     """
     static = {}
     for name, value in hyper_parameters.items():
-        entries = value if isinstance(value, tuple) else (value,)
+        entries = value if isinstance(value, tuple | list) else (value,)
         if not (is_number(value) or are_numbers(value)) or 0 in entries:
             static[name] = value
     return static
@@ -97,7 +97,8 @@ def substitute_inputs(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> d
     for name, value in values.items():
         entries = value if are_numbers(value) else (value,)
         new = [inputs.get(key, x) for key, x in zip(names[name], entries, strict=True)]
-        result[name] = tuple(new) if are_numbers(value) else new[0]
+        new_tuple = list(new) if isinstance(value, list) else tuple(new)
+        result[name] = new_tuple if are_numbers(value) else new[0]
     return result
 
 
@@ -119,26 +120,35 @@ def resolve_recipe(recipe: str | Recipe) -> Recipe:
 
 
 def resolve_hyper_parameters(recipe: Recipe, hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all hyper-parameters of `recipe`, given or default; lists become tuples.
+    """Return all hyper-parameters of `recipe`, given or default.
+
+    A given list becomes a tuple, unless the default is a list: a recipe may ask for its type.
 
     Raises:
         ValueError: no such hyper-parameter, one without a value, one that is inf or nan, or another
             number of entries than a tuple has.
     """
-    tuples = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
-    bound = bind(recipe, **tuples)
+    defaults = bind(recipe).defaults
+    values = {
+        name: tuple(x) if isinstance(x, list) and not isinstance(defaults.get(name), list) else x
+        for name, x in hyper_parameters.items()
+    }
+    bound = bind(recipe, **values)
     for name, default in bound.defaults.items():
         value = bound.hyper_parameters.get(name, inspect.Parameter.empty)
         if value is inspect.Parameter.empty:
             raise ValueError(
                 f"{bound.name}: hyper-parameter {name!r} has no default, give a value: {name}=..."
             )
-        if are_numbers(default) and len(value if are_numbers(value) else ()) != len(default):
+        # An entry may be a tensor or a schedule, and no text.
+        entries = value if isinstance(value, tuple | list) else ()
+        n_entries = sum(not isinstance(entry, str) for entry in entries)
+        if are_numbers(default) and n_entries != len(default):
             raise ValueError(
                 f"{bound.name}: {name} takes {len(default)} numbers, such as {default}; "
                 f"got {value!r}"
             )
-        for entry in value if isinstance(value, tuple) else (value,):
+        for entry in value if isinstance(value, tuple | list) else (value,):
             if is_number(entry) and not math.isfinite(entry):
                 raise ValueError(f"{bound.name}: {name} must be a finite number, got {value!r}")
     return dict(bound.hyper_parameters)

@@ -26,7 +26,7 @@ import torch
 from spherenorm import rules as r
 from spherenorm.operations import OPERATIONS, NotHere, check_registered, of_overload
 from spherenorm.record import Call, Record, Value
-from spherenorm_theory.opaque_rules import MARK, RANK, SCALE, SHARE
+from spherenorm_theory.opaque_rules import MARKERS, RANK, SCALE, SHARE
 from spherenorm_theory.printing import show
 from spherenorm_theory.symbols import DIMENSION, Norm, Vector, canonical_form, exact, is_entry
 from spherenorm_theory.tracing import TraceError
@@ -191,8 +191,8 @@ def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[Value, Any])
 
 
 def _rule_of_call(call: Call) -> Callable[..., Any] | None:
-    if call.packet == MARK:
-        return RULES["mark"]
+    if call.name.startswith(MARKERS):
+        return RULES[call.name.split(".")[1]]
     row = of_overload(call.name)
     by_row = find_rule(row.name) if row is not None else None
     return find_rule(call.packet.removesuffix("_")) or by_row
@@ -473,6 +473,12 @@ def mark(ops: Interpreter, a: Any, weight: Any, index: Any) -> Vector:
     return algebra.add_opaque(OpaqueVector(kind, formula, a, square, rule, int(index)))
 
 
+@register("schedule")
+def schedule(ops: Interpreter, value: Any, name: str) -> sp.Symbol:
+    """Return the symbol of a scheduled hyper-parameter, a function of the step count."""
+    return ops.algebra.facts.name_schedule(name, value)
+
+
 # Comparisons and branches
 
 
@@ -561,7 +567,7 @@ def where(ops: Interpreter, condition: Any, a: Any, b: Any) -> Any:
     return ops.add(ops.mul(a, indicator), ops.mul(b, 1 - indicator))
 
 
-HELPERS = {"mark", "count"}
+HELPERS = {"mark", "schedule", "count"}
 """Rules that are no operations of torch."""
 
 

@@ -108,7 +108,7 @@ def _summary(law: NormLaw) -> Phrase:
 
 def _drift(law: NormLaw) -> sp.Expr:
     """Return 2 (1 - kappa) <w, s>, in these factors."""
-    factors = [x for x in (law.retention, Inner("w", "s")) if x != 1]
+    factors = [x for x in (*sp.Mul.make_args(law.retention), Inner("w", "s")) if x != 1]
     return sp.Mul(2, *factors, evaluate=False)
 
 
@@ -159,6 +159,7 @@ def _letters_used(law: NormLaw) -> list[str]:
         **algebra.combinations,
         **{name: opaque.formula for name, opaque in algebra.opaque_vectors.items()},
         **{symbol.name: x for symbol, x in law.step.facts.open_branches.items()},
+        **{symbol.name: symbol for symbol in law.step.facts.scheduled},
     }
     printed = [law.drive, law.cross, *(claim.relation for claim in law.claims)]
     to_visit, used = [*printed, *([law.step.weight] if law.constant else [])], set[str]()
@@ -177,6 +178,8 @@ def _meaning(law: NormLaw, name: str) -> Phrase:
     if name in algebra.opaque_vectors:
         opaque = algebra.opaque_vectors[name]
         return letter, " = ", _at_time_t(law, opaque.formula), *_known_facts(opaque)
+    if name in {symbol.name for symbol in law.step.facts.scheduled}:
+        return letter, f", the schedule of {name} at the step number t + 1"
     branches = law.step.facts.open_branches
     (choice,) = (x for symbol, x in branches.items() if symbol.name == name)
     (value, condition), (default, _) = choice.args
@@ -208,10 +211,14 @@ def _status(law: NormLaw) -> str:
     derived = "Derived from the recorded step, and compared with its code in float64"
     if any(claim.kind is Kind.INDUCTION for claim in law.claims):
         return f"{derived}; the closed form is proved by induction over t"
-    if law.constant or law.cross == 0:
+    if law.constant or (law.cross == 0 and not law.step.facts.scheduled):
         return derived
     why = "it has several unknowns, or factors that change from step to step"
-    if not law.verified_domain.closed_form_verified and law.growth is not None:
+    scheduled = sorted(symbol.name for symbol in law.step.facts.scheduled)
+    if scheduled:
+        verb = "change" if len(scheduled) > 1 else "changes"
+        why = f"{' and '.join(scheduled)} {verb} from step to step"
+    elif not law.verified_domain.closed_form_verified and law.growth is not None:
         why = "the first step is of another kind"
     elif any(law.recursion[unknown].has(Norm("w")) for unknown in law.unknowns):
         why = "the norm enters the recursion"

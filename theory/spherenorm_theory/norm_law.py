@@ -23,9 +23,10 @@ from spherenorm import Recipe
 from spherenorm_theory.claim import Claim, Hypothesis, Induction, Kind, positive_norms
 from spherenorm_theory.evaluate import UNVERIFIED, Inputs, VerifiedDomain, evaluate
 from spherenorm_theory.law_statement import law_statement, setting
-from spherenorm_theory.printing import Letters, Statement, enumerated, show, words
+from spherenorm_theory.printing import Letters, Statement, enumerated, names_in, show, words
 from spherenorm_theory.step import S, Step, W, express_inner, one_step, products_of_record
 from spherenorm_theory.symbols import (
+    MAX_READABLE_OPS,
     GrowthError,
     Inner,
     Norm,
@@ -94,8 +95,8 @@ class NormLaw:
 
     @property
     def retention(self) -> sp.Expr:
-        """The factor 1 - kappa by which decay multiplies the weight."""
-        return 1 - self.kappa
+        """The factor 1 - kappa by which decay multiplies the weight, in its shorter form."""
+        return min(1 - self.kappa, normalize_signs(1 - self.kappa), key=sp.count_ops)
 
     @property
     def constant(self) -> bool:
@@ -476,9 +477,13 @@ def _claims_of_constant_norm(law: NormLaw) -> Iterator[Claim]:
 
 def _claims_of_drive(law: NormLaw) -> Iterator[Claim]:
     is_open, retention = bool(law.open_because), law.retention
-    drift = 0 if law.cross == 0 else sp.Mul(2, retention, cross_term[t], evaluate=False)
+    drift = sp.S.Zero
+    if law.cross != 0:
+        drift = sp.Mul(2, *sp.Mul.make_args(retention), cross_term[t], evaluate=False)
     new_norm = retention**2 * w_norm[t] ** 2 + s_norm[t] ** 2 + drift
     norm = _derived_claim(law, "the norm", w_norm[t + 1] ** 2, new_norm)
+    if not _is_readable(law, norm):
+        norm = replace(norm, substitution=_products_of_split_step(law, norm.substitution))
     yield replace(norm, kind=Kind.IDENTITY) if is_open else norm
     # Where <w, s> is 0, the record shows that the step is orthogonal to the weight.
     yield _derived_claim(law, "the cross term", cross_term[t], at(law.cross, t))
@@ -516,6 +521,29 @@ def _derived_claim(law: NormLaw, about: str, lhs: sp.Expr, rhs: sp.Expr) -> Clai
         for x, value in products.items()
     }
     return Claim(about, relation, Kind.DERIVED, substitution)
+
+
+def _is_readable(law: NormLaw, claim: Claim) -> bool:
+    """Tell if the products of a claim are short, and name combinations in all or in none."""
+    names = {*law.step.algebra.combinations}
+    n_ops, named = 0, set[bool]()
+    for value in claim.substitution.values():
+        n_ops += sp.count_ops(value)
+        if value.has(Norm, Inner, sp.Indexed) and sp.count_ops(value) > 1:
+            named.add(not names.isdisjoint(names_in(value)))
+    return n_ops <= MAX_READABLE_OPS and len(named) < 2
+
+
+def _products_of_split_step(
+    law: NormLaw, products: Mapping[sp.Basic, sp.Basic]
+) -> dict[sp.Basic, sp.Basic]:
+    """Return |w'|^2 of w' = (1 - kappa) w + s in |w|^2, |s|^2 and the product <w, s> of the record.
+
+    The drive s is w' - (1 - kappa) w, so that this is |w'|^2 of the record by bilinearity.
+    """
+    inner = at(law.with_given_numbers(law.step.inner(Vector.atom("w"), law.drive)), t)
+    squared = law.retention**2 * w_norm[t] ** 2 + s_norm[t] ** 2 + 2 * law.retention * inner
+    return {cross_term[t]: products.get(cross_term[t], inner), w_norm[t + 1] ** 2: squared}
 
 
 def _with_known_lengths(law: NormLaw, x: sp.Expr) -> sp.Expr:

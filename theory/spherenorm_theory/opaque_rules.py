@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -33,15 +33,20 @@ import sympy as sp
 import torch
 from torch import Tensor
 
-from spherenorm import Rule, State, Update
+from spherenorm import Rule, Scalar, State, Update
 from spherenorm import rules as r
+from spherenorm.schedule import Schedule
 
 SCALE, SHARE, RANK = (sp.Symbol(name, positive=True) for name in ("c", "q", "rank"))
 """Numbers of an orthogonal factor: c, the rule's scale; q, the mean square of its singular values
 over c^2; the rank of the matrix."""
 
-MARK = "spherenorm_letter.mark.default"
-"""Name of the marker operation, a function of the direction, the weight and the rule's index."""
+MARKERS = "spherenorm_letter."
+"""Namespace of the marker operations.
+
+`mark` is a function of the direction, the weight and the rule's index, and `schedule` one of the
+value and the name of a hyper-parameter.
+"""
 
 MEASURED_SHAPE = (48, 64)
 """Shape of the matrices on which the interval of q is measured."""
@@ -58,6 +63,42 @@ N_CORRELATIONS = 17
 _LIBRARY: Any = torch.library.Library("spherenorm_letter", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define("mark(Tensor x, Tensor weight, int rule_index) -> Tensor")
 _LIBRARY.impl("mark", lambda x, weight, rule_index: x.clone(), "CompositeExplicitAutograd")
+_LIBRARY.define("schedule(Tensor value, str name) -> Tensor")
+_LIBRARY.impl("schedule", lambda value, name: value.clone(), "CompositeExplicitAutograd")
+
+
+def mark_schedule(value: Tensor, name: str) -> Tensor:
+    """Mark the value of a schedule, so that laws print it as lr_t, by its hyper-parameter's name.
+
+    Args:
+        value: the value at a step, a 0-dim tensor.
+        name: name of the hyper-parameter.
+    """
+    marked: Tensor = torch.ops.spherenorm_letter.schedule(value, name)
+    return marked
+
+
+@dataclass(frozen=True)
+class MarkedSchedule(Schedule):
+    """A schedule whose value is marked with the name of its hyper-parameter."""
+
+    schedule: Schedule
+    name: str
+
+    def evaluate(self, t: Scalar) -> Scalar:
+        value = self.schedule.evaluate(t)
+        return mark_schedule(value, self.name) if isinstance(value, Tensor) else value
+
+    def extreme_times(self) -> list[float] | None:
+        return self.schedule.extreme_times()
+
+
+def mark_schedules(name: str, value: Any) -> Any:
+    """Return a hyper-parameter with its schedules marked; of betas, as beta1 and beta2."""
+    if isinstance(value, tuple | list):
+        stem = name.removesuffix("s")
+        return type(value)(mark_schedules(f"{stem}{i}", x) for i, x in enumerate(value, 1))
+    return MarkedSchedule(value, name) if isinstance(value, Schedule) else value
 
 
 class OpaqueRule(Rule):
@@ -89,7 +130,7 @@ def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
         if isinstance(x, tuple):
             new = tuple(map(exchange, x))
             return x if all(a is b for a, b in zip(x, new, strict=True)) else new
-        if isinstance(x, types):
+        if type(x) in types:  # a subclass may do something else
             replaced.append(x)
             return OpaqueRule(x, len(replaced) - 1)
         if not isinstance(x, Rule):

@@ -188,6 +188,9 @@ class _Formulas:
     def _print_Symbol(self, symbol: sp.Symbol, style: str = "") -> str:  # noqa: N802  (of sympy)
         return self.symbol(symbol)
 
+    def _print_StepValue(self, symbol: sp.Symbol) -> str:  # noqa: N802
+        return self.symbol(symbol, "t")
+
     _print_Norm = _print_Inner = _print_Dummy = _print_Symbol  # noqa: N815
 
     def _print_Pi(self, number: sp.Expr) -> str:  # noqa: N802
@@ -259,6 +262,10 @@ class _Text(_Formulas, StrPrinter):  # type: ignore[misc]
     def _print_Limit(self, x: sp.Limit) -> str:  # noqa: N802
         function, variable, point, _ = x.args
         return f"Limit_{{{self.print(variable)}->{self.print(point)}}} ({self.print(function)})"
+
+    def _print_Mod(self, x: sp.Mod) -> str:  # noqa: N802
+        count, divisor = map(self.print, x.args)
+        return f"{f'({count})' if x.args[0].is_Add else count} mod {divisor}"
 
     def _print_Abs(self, x: sp.Abs) -> str:  # noqa: N802
         return f"abs({self.print(x.args[0])})"

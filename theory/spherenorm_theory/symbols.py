@@ -74,6 +74,35 @@ class Inner(sp.Symbol):  # type: ignore[misc]
         return (self.a, self.b), {}
 
 
+class StepValue(sp.Symbol):  # type: ignore[misc]
+    """A number that each step decides anew: a branch of its code, or the value of a schedule.
+
+    Example:
+        >>> from spherenorm_theory import show
+        >>> show(StepValue("lr", positive=True))
+        'lr_t'
+    """
+
+
+class Indicator(StepValue):
+    """A number that is 1 where a condition holds, and else 0, so that it is its own square.
+
+    Example:
+        >>> Indicator("c1") ** 2
+        c1
+    """
+
+    def __new__(cls, name: str) -> Indicator:
+        self: Indicator = super().__new__(cls, name, nonnegative=True)
+        return self
+
+    def __getnewargs_ex__(self) -> Any:
+        return (self.name,), {}
+
+    def _eval_power(self, exponent: sp.Expr) -> sp.Expr | None:
+        return self if exponent.is_Integer and exponent > 0 else None
+
+
 def product(a: str, b: str) -> sp.Expr:
     """Return <a, b>, which is the square of a norm if the two are one vector."""
     return Norm(a) ** 2 if a == b else Inner(a, b)

@@ -34,6 +34,7 @@ from spherenorm_theory.hyper_parameters import (
 )
 from spherenorm_theory.opaque_rules import (
     OpaqueRule,
+    mark_schedules,
     replace_opaque_rules,
     states_of_opaque_rules,
 )
@@ -313,6 +314,7 @@ def _record(
     """
     name, scalars = bind(function).name, scalars_by_name(values)
     tensors = {key: torch.tensor(float(scalars[key]), dtype=F64) for key in inputs}
+    marked = {key: mark_schedules(key, value) for key, value in values.items()}
 
     def start(size: int) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Return a weight of one unit, and its state before the first step."""
@@ -328,7 +330,7 @@ def _record(
         def step(*arguments: Tensor) -> list[Tensor]:
             weight, grad, *states = arguments[len(tensors) :]
             by_input = dict(zip(tensors, arguments, strict=False))
-            current_rule, _ = replace_opaque_rules(function(**substitute_inputs(values, by_input)))
+            current_rule, _ = replace_opaque_rules(function(**substitute_inputs(marked, by_input)))
             new, after = current_rule.step(weight, grad, dict(zip(state, states, strict=True)))
             return [new, *(after[key] for key in state)]
 

@@ -51,11 +51,11 @@ if TYPE_CHECKING:  # norm_law imports this module
 
 Shape = tuple[int, ...]
 
-TOLERANCE = 1e-10
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 """Largest difference of law and code, relative to the largest entry of the result, or to 1."""
 ROUNDING_COSINE = 1e-15
 """Cosine of w and g that rounding leaves where they are orthogonal; a law must not notice it."""
-ROUNDING_CHANGE = 1e-14
+ROUNDING_CHANGE = {torch.float64: 1e-14, torch.float32: 1e-6}
 """Relative change of a weight that rounding may make in a few operations."""
 RADIAL_COEFFICIENT = 2.0
 """Radial part of a gradient that no test takes for an orthogonal one."""
@@ -71,18 +71,31 @@ MATRIX: Shape = (3, 5)
 """Shape of the weight of one unit, for a law with opaque rules."""
 MULTI_UNIT_SHAPES: tuple[Shape, ...] = (
     *((7,), (3, 5), (5, 3), (4, 4), (3, 2, 4), (4, 3, 2), (3, 2, 2, 2), (4, 3, 5, 5)),
-    (3, 2, 2, 2, 2),
+    *((3, 2, 2, 2, 2), (17, 33)),
 )
 """Shapes of weights of several units, of each number of dimensions."""
-ONE_UNIT_SHAPES: tuple[Shape, ...] = (*((7,), (1, 9), (9, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2, 2)),)
-"""Shapes of weights of one unit, in some views or in others."""
+ONE_UNIT_SHAPES: tuple[Shape, ...] = (
+    *((7,), (1, 9), (9, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2, 2)),
+    *((4,), (1, 4), (4, 1), (1, 600), (600, 1)),
+)
+"""Shapes of weights of one unit, in some views or in others, of an odd and an even size."""
 SIGNS = np.array([-1.0, 1.0])
 STEP_COUNTS = (1, 2, 9, 57, 299, 300, 4000, 10**6)
 """Step counts of a random state, beside those near a hyper-parameter."""
 WIDE_DRAWS = 6
 """Draws of wide hyper-parameters, for the step of one unit."""
+OTHER_COUNTS = (3, 20, 120, 1000, 30000)
+"""Further step counts at which a step with a counter is compared at the default numbers."""
 SCALES = (1.0, 1e-2, 4.0)
 """Factors of weights and gradients, so that a decision by a length falls either way."""
+FAR_SCALES = ((1e-3, 1.0), (1e3, 1.0), (1.0, 1e-3), (1.0, 1e3))
+"""Factors of a weight and of its gradient, for code that asks for a length as it runs."""
+SPREAD = 3.0
+"""Powers of ten between the middle unit of a weight and the others, where lengths are spread.
+
+A decision by the length of each unit then falls either way in one weight, and one by the length of
+the whole weight does not.
+"""
 
 
 class DifferenceError(TraceError):
@@ -100,6 +113,11 @@ class Case(Inputs):
 
     rule: Rule
     similar_rule: Rule
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weight, in which the rule computes."""
+        return self.weight.dtype
 
 
 # Entry points
@@ -132,10 +150,9 @@ def verify_against_code(law: NormLaw, claims: Sequence[Claim]) -> VerifiedDomain
     if not _agrees_at_shapes(step, views[0], [traced.shape, *other_shapes]):
         splitting = [view for view in traced.views if count_units(view, (6, 6)) > 1]
         if len(splitting) > 1:
-            raise DifferenceError(
-                f"{traced.name}: units interact: the views {' and '.join(map(str, splitting))} "
-                "split a matrix into units that cross, so that no unit moves by itself, and the "
-                "step depends on the shape of the weight"
+            raise TraceError(
+                f"{traced.name}: units interact: the rule steps rows and columns by turns (its "
+                f"views {' and '.join(map(str, splitting))} cross), so that no unit moves by itself"
             )
         raise DifferenceError(
             f"{traced.name}: the step depends on the shape of the weight: the law is that of "
@@ -165,8 +182,11 @@ def _verify_numbers(law: NormLaw, values: tuple[tuple[sp.Symbol, float], ...]) -
     numbers = _default_numbers(traced, np.random.default_rng(3))
     numbers |= {name: by_symbol[s] for name, s in traced.symbols.items() if s in by_symbol}
     view, shape = _one_unit(traced)
+    options = {"plain": True, "numbers": numbers}
     for n, kind in enumerate(("later", "any", "any")):
-        _agrees_in_case(step, view, shape, kind, 4, n, plain=True, numbers=numbers)
+        _agrees_in_case(step, view, shape, kind, 4, n, **options)
+    for count in _counts_near(numbers) if step.counters else ():
+        _agrees_in_case(step, view, shape, "any", 5, count, counts=[count], **options)
 
 
 def _one_unit(traced: Trace) -> tuple[View, Shape]:
@@ -293,7 +313,8 @@ def _advice(traced: Trace, names: Sequence[str]) -> str:
 def draw_case(
     step: Step, view: View, shape: Shape, kind: str, *seed: int, scale: float = 1.0,
     plain: bool = False, numbers: Mapping[str, Any] | None = None, rounded: bool = False,
-    counts: Sequence[int] | None = None,
+    counts: Sequence[int] | None = None, scales: tuple[float, float] | None = None,
+    spread: bool = False, dtype: torch.dtype = torch.float64,
 ) -> Case:  # fmt: skip
     """Draw the inputs of one step.
 
@@ -304,11 +325,14 @@ def draw_case(
         view, shape: view and shape of the weight.
         kind: the state before the step, a key of `STEPS_BEFORE`.
         seed: seed of the inputs.
-        scale: factor of the weight and of the gradient.
+        scale: factor of the weight, and of the gradient in half of all cases.
         plain: build the rule with plain numbers; else with tensors, as it was recorded.
         numbers: hyper-parameters by the names of inputs; usual ones are drawn by default.
         rounded: allow for the rounding of the hyper-parameters.
         counts: step counts to choose from; early and late ones by default.
+        scales: factors of the weight and of the gradient, in place of `scale`.
+        spread: multiply units by powers of ten, so that their lengths are far apart.
+        dtype: type in which the rule computes.
 
     Raises:
         DifferenceError: the states of the rule depend on the numbers.
@@ -324,7 +348,11 @@ def draw_case(
         return traced.build(tensors)
 
     rule = build(numbers)
-    weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2) * scale)
+    weight_scale, grad_scale = scales or (scale, rng.choice([1.0, scale]))
+    weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2) * weight_scale)
+    if spread:
+        weight = _spread_units(view, weight, SPREAD)
+    weight = weight.to(dtype)
     state = rule.init(weight)
     if set(state) != set(traced.states):
         same_shape = len(shape) == len(traced.shape) and count_units(view, shape) == 1
@@ -339,24 +367,34 @@ def draw_case(
     if kind == "any":
         counts = [*STEP_COUNTS, *_counts_near(numbers)] if counts is None else counts
         state = {name: _draw_state(step, name, x, rng, counts) for name, x in state.items()}
-    grad = _draw_gradient(step, view, weight, rng) * rng.choice([1.0, scale])
+    grad = _draw_gradient(step, view, weight, rng) * grad_scale
+    if spread:
+        grad = _spread_units(view, grad, -SPREAD)
     values = {s.name: float(numbers[name]) for name, s in traced.symbols.items()}
     if not rounded:
         return Case(weight, grad, state, values, rule, rule)
     similar = {
-        n: float(x) * (1 + ROUNDING_CHANGE * rng.choice([-1, 1])) for n, x in numbers.items()
+        n: float(x) * (1 + ROUNDING_CHANGE[dtype] * rng.choice([-1, 1])) for n, x in numbers.items()
     }
     return Case(weight, grad, state, values, rule, build(similar))
 
 
 def _draw_gradient(step: Step, view: View, weight: Tensor, rng: np.random.Generator) -> Tensor:
     """Draw a gradient, orthogonal to each unit up to rounding where the law assumes that."""
-    grad = torch.from_numpy(rng.normal(size=tuple(weight.shape)))
-    radial = view.radial_coefficient(weight, grad)
-    is_orthogonal = ("w", "g") in step.algebra.given_products
-    coefficient = ROUNDING_COSINE if is_orthogonal else RADIAL_COEFFICIENT
+    wide, grad = weight.double(), torch.from_numpy(rng.normal(size=tuple(weight.shape)))
+    radial = view.radial_coefficient(wide, grad)
+    coefficient: Tensor | float = RADIAL_COEFFICIENT
+    if ("w", "g") in step.algebra.given_products:
+        coefficient = ROUNDING_COSINE * view.norm(grad) / view.norm(wide)
     signs = torch.from_numpy(rng.choice(SIGNS, radial.shape))
-    return grad - (radial - coefficient * signs) * weight
+    return (grad - (radial - coefficient * signs) * wide).to(weight.dtype)
+
+
+def _spread_units(view: View, x: Tensor, powers: float) -> Tensor:
+    """Multiply the units of a tensor by 10^powers, ..., 10^-powers."""
+    rows = view.rows(x)
+    factors = torch.logspace(powers, -powers, len(rows), dtype=x.dtype)
+    return view.from_rows(rows * factors[:, None], x)
 
 
 def _draw_state(
@@ -397,9 +435,13 @@ def _verify_one_unit(step: Step) -> None:
     options = {"plain": _accepts(traced, defaults), "numbers": defaults}
     for n, kind in enumerate(("first", "later")):
         n_default += _agrees_in_case(step, view, shape, kind, 11, n, **options)
-    counts = [9, *(_counts_near(defaults) if step.counters else [])]
+    counts = [9, *((*OTHER_COUNTS, *_counts_near(defaults)) if step.counters else ())]
     for n, count in enumerate(counts):
         _agrees_in_case(step, view, shape, "any", 12, n, counts=[count], **options)
+    for n, (scales, kind) in enumerate(itertools.product(FAR_SCALES, ("first", "later"))):
+        _agrees_in_case(step, view, shape, kind, 14, n, scales=scales, **options)
+    if not traced.opaque_rules:  # an iteration computes in a type of its own
+        _agrees_in_case(step, view, shape, "later", 15, dtype=torch.float32, **options)
     _agrees_in_case(step, view, shape, "later", 13, numbers=defaults)
     for n_inside, inputs in ((n_random, "random inputs"), (n_default, "inputs at its own numbers")):
         if not n_inside:
@@ -468,16 +510,18 @@ def _agrees_at_shapes(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
         if scale != 1.0 or len(shape) in dims_at_defaults:
             continue
         dims_at_defaults.add(len(shape))
-        with contextlib.suppress(Exception):
-            case = draw_case(step, view, shape, "any", 2, plain=True, numbers=defaults)
-            if _differs(step, view, case):
-                return False
+        for spread in (False, True):
+            with contextlib.suppress(Exception):
+                options: dict[str, Any] = {"plain": True, "numbers": defaults, "spread": spread}
+                if _differs(step, view, draw_case(step, view, shape, "any", 2, **options)):
+                    return False
     return bool(dims_compared - {1})
 
 
 def _differs(step: Step, view: View, case: Case) -> bool | None:
     """Tell if law and rule differ in a case; None if the case is outside of the law."""
     weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
+    tolerance = TOLERANCE[case.dtype]
     if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
         return None
     try:
@@ -489,23 +533,24 @@ def _differs(step: Step, view: View, case: Case) -> bool | None:
     pairs = [(law_weight, weight), *((x, state[name]) for name, x in law_state.items())]
     if not all(bool(by_law.isfinite().all()) for by_law, _ in pairs):
         return None
-    if all(_values_agree(by_law, by_code) for by_law, by_code in pairs):
+    if all(_values_agree(by_law, by_code, tolerance) for by_law, by_code in pairs):
         return False
     # A difference counts only if rounding of the inputs does not change the step as much.
-    rounded = case.weight * (1 + ROUNDING_CHANGE * torch.randn_like(case.weight))
+    change = ROUNDING_CHANGE[case.dtype]
+    rounded = case.weight * (1 + change * torch.randn_like(case.weight))
     other_weight, other_state = case.similar_rule.step(rounded, case.grad, dict(case.state))
     others = [other_weight, *(other_state[name] for name in law_state)]
     for (by_law, by_code), by_rounded in zip(pairs, others, strict=True):
         slack = 10 * float((by_rounded - by_code).abs().max())
-        if not _values_agree(by_law, by_code, slack):
+        if not _values_agree(by_law, by_code, tolerance, slack):
             return True
     return False
 
 
-def _values_agree(a: Tensor, b: Tensor, slack: float = 0.0) -> bool:
+def _values_agree(a: Tensor, b: Tensor, tolerance: float, slack: float = 0.0) -> bool:
     if a.shape != b.shape or not b.numel():
         return a.shape == b.shape
-    allowed = TOLERANCE * max(1.0, float(b.abs().max())) + slack
+    allowed = tolerance * max(1.0, float(b.abs().max())) + slack
     return bool(((a - b.double()).abs() <= allowed).all())
 
 

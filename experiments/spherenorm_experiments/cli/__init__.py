@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from spherenorm.support import on_interrupt
 from spherenorm_experiments.cli import look, run_commands
 from spherenorm_experiments.cli.options import INTERRUPTED, STORE, USAGE, say_error
-from spherenorm_experiments.spec import said
+from spherenorm_experiments.spec import format_validation_error
 from spherenorm_experiments.store import StoreError, StoreWarning
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
@@ -28,28 +28,30 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     """The command, which says in a line what is wrong with it or a store, and how to go on."""
 
     @functools.wraps(command)
-    def guarded(**given: Any) -> None:
+    def guarded(**options: Any) -> None:
         on_interrupt()
         try:
-            command(**given)
+            command(**options)
         except KeyboardInterrupt:
-            out = Path(given.get("out") or ".")
-            begun = "out" in given and (out / "plans").is_dir()
-            go_on = f"; go on with: spherenorm resume --out {out}" if begun else ", nothing ran"
+            out = Path(options.get("out") or ".")
+            is_begun = "out" in options and (out / "plans").is_dir()
+            go_on = f"; go on with: spherenorm resume --out {out}" if is_begun else ", nothing ran"
             say_error(f"interrupted{go_on}", "")
             raise typer.Exit(INTERRUPTED) from None
         except StoreError as error:
             say_error(f"{error}; what was finished is kept")
             raise typer.Exit(STORE) from None
         except ValueError as error:
-            say_error(said(error) if isinstance(error, ValidationError) else str(error))
+            say_error(
+                format_validation_error(error) if isinstance(error, ValidationError) else str(error)
+            )
             raise typer.Exit(USAGE) from None
 
     return guarded
 
 
 def _added(name: str, command: Callable[..., None], to: typer.Typer = app) -> Any:
-    """The function of a command, which is added to an app."""
+    """Return the function of a command, which is added to an app."""
     to.command(name)(_guarded(command))
     return functools.partial(_run_app, name)
 
@@ -73,7 +75,7 @@ show = _added("show", look.show)
 
 
 def data(words: Sequence[str]) -> None:
-    """The paper's data sets on disk, held against their official layouts and counts."""
+    """The paper's data sets on disk, held against their official layouts."""
     _run_app("data", words)
 
 

@@ -35,7 +35,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (o
 
 
 def flag(help: str, *names: str, **more: Any) -> Any:
-    """An option of a command."""
+    """Return an option of a command."""
     return typer.Option(*names, help=help, **more)
 
 
@@ -64,7 +64,6 @@ class Execution:
     backend: Annotated[str, flag("local (processes), slurm or ray.")] = "local"
     workers: Annotated[int, flag("Processes that load the items of a run's data set.")] = 0
     processes: Annotated[int, flag("Processes that train one run together, by torchrun.")] = 1
-    parallel: Annotated[str, flag("ddp (all weights in each) or fsdp (sharded).")] = "ddp"
     tensorboard: Annotated[bool, flag("Event files while a run trains.", "--tensorboard")] = False
     time_limit: Annotated[
         float | None, flag("Seconds after which a run that has not ended is stopped.")
@@ -92,7 +91,7 @@ class Execution:
         """
         from spherenorm_experiments.run import Runner
 
-        return Runner(**{each.name: getattr(self, each.name) for each in fields(Runner)})
+        return Runner(**{option.name: getattr(self, option.name) for option in fields(Runner)})
 
 
 @dataclass(frozen=True)
@@ -123,18 +122,18 @@ class Request(Execution):
 
 def with_fields(command: Callable[..., None]) -> Callable[..., None]:
     """The command, with the fields of its last parameter, a dataclass, as options of its own."""
-    *own, last = inspect.signature(command).parameters.values()
+    *parameters_before, last = inspect.signature(command).parameters.values()
     hints = get_type_hints(command, include_extras=True)
     cls = hints.pop(last.name)
     options = {f.name: f.default for f in fields(cls)}
     hints |= get_type_hints(cls, include_extras=True)
 
     @functools.wraps(command)
-    def flat(**given: Any) -> None:
-        chosen = cls(**{name: given.pop(name) for name in options})
-        command(**given, **{last.name: chosen})
+    def flat(**arguments: Any) -> None:
+        chosen = cls(**{name: arguments.pop(name) for name in options})
+        command(**arguments, **{last.name: chosen})
 
-    defaults = {parameter.name: parameter.default for parameter in own} | options
+    defaults = {parameter.name: parameter.default for parameter in parameters_before} | options
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=x, annotation=hints[name])
         for name, x in defaults.items()
@@ -160,22 +159,22 @@ def answer(content: Any) -> None:
 
 
 def as_text(table: Table, title: str) -> RichTable:
-    """The table, without the paper's columns where the terminal is too narrow for them."""
-    shown = table.texts
-    widths = shown.map(len).max().clip(lower=shown.columns.str.len()) + 2
+    """Return the table, without the paper's columns where the terminal is too narrow for them."""
+    texts = table.texts
+    widths = texts.map(len).max().clip(lower=texts.columns.str.len()) + 2
     wide = widths.sum() >= console.width
     text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-    kept = [i for i, column in enumerate(table.columns) if not (wide and column.paper)]
-    for i in kept:
-        heading = escape(shown.columns[i])
+    columns = [i for i, column in enumerate(table.columns) if not (wide and column.paper)]
+    for i in columns:
+        heading = escape(texts.columns[i])
         text.add_column(heading, justify="right" if i else "left", overflow="fold")
-    for row in shown.iloc[:, kept].to_numpy():
+    for row in texts.iloc[:, columns].to_numpy():
         text.add_row(*map(escape, row))
     return text
 
 
 def existing_store(out: Path) -> Store:
-    """The store in a folder.
+    """Return the store in a folder.
 
     Raises:
         ValueError: there is none.

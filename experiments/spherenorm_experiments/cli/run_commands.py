@@ -8,15 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress, ProgressColumn, Task
-from rich.progress_bar import ProgressBar
-from rich.table import Table as RichTable
+from rich.progress import (
+    BarColumn,
+    Progress,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from spherenorm.support import one_line
 from spherenorm_experiments.cli.look import show_page
 from spherenorm_experiments.cli.options import (
     DEFAULT_OUT,
     FAILED,
+    NOTE,
     Data,
     Execution,
     Request,
@@ -34,12 +40,15 @@ from spherenorm_experiments.cli.options import (
 from spherenorm_experiments.store import Store, StoreError
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.campaign import Campaign, ProgressEstimate
+    from spherenorm_experiments.campaign import Campaign
     from spherenorm_experiments.plan import Plan
     from spherenorm_experiments.run import Job, Outcome
     from spherenorm_experiments.study import Study
 
 TOTAL = "total, shared runs once"
+
+SPEED_PERIOD_S = 1e9
+"""The time that is left comes from the pace of the whole round: a run may take hours."""
 
 
 @with_fields
@@ -47,14 +56,14 @@ def run(
     studies: Studies = None,
     data: Data = None,
     *,
-    asked: Request,
+    options: Request,
 ) -> None:
     """Run studies and print their tables.
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
     from spherenorm_experiments.comparison import find_study, study_classes
-    from spherenorm_experiments.layouts import use_folder
+    from spherenorm_experiments.lookup import use_folder
 
     chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
     if data is not None:
@@ -64,13 +73,16 @@ def run(
                 raise ValueError(f"--data: study {study.name!r} {lack}")
         chosen = [study for study in chosen if study.uses_paper_data]
         use_folder(data)
-    campaign = _campaign(chosen, _plan(asked, real=data is not None), asked)
-    if asked.dry_run:
-        return _show_dry_run(campaign, asked.as_json)
-    failed = _ran([campaign], asked.as_json)
-    if not asked.as_json and not failed:
+    campaign = _campaign(chosen, _plan(options, real=data is not None), options)
+    for study in chosen:
+        for part, reason in study.exclusions(campaign.plan).items():
+            say_error(f"{study.name} leaves out {part}, {reason}", NOTE)
+    if options.dry_run:
+        return _show_dry_run(campaign, options.as_json)
+    failed = _ran([campaign], options.as_json)
+    if not options.as_json and not failed:
         failed = _show_tables(campaign)
-        option = "" if asked.out == DEFAULT_OUT else f" --out {asked.out}"
+        option = "" if options.out == DEFAULT_OUT else f" --out {options.out}"
         say(f"pictures and claims: spherenorm report{option}")
     if failed:
         raise typer.Exit(FAILED)
@@ -97,8 +109,15 @@ def compare(
             "Mean scores that differ by less are equivalent; by default 1 for a score in percent."
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        flag("metric=value, such as loss=2.1: the steps to it are compared beside the score."),
+    ] = None,
+    sizes: Annotated[
+        str | None, flag("option=size,size of the task, such as width=16,32: compare at each.")
+    ] = None,
     *,
-    asked: Request,
+    options: Request,
 ) -> None:
     """Compare optimizers on a task: each is tuned in as many trials, then run on the same seeds.
 
@@ -107,59 +126,64 @@ def compare(
     """
     from spherenorm_experiments.comparison import CompareRequest, build_comparison
 
-    plan = _plan(asked)
-    given = dict(plan.overrides)
-    own = {name: given.pop(name) for name in plan.overrides if ":" in name}
+    plan = _plan(options)
+    overrides = dict(plan.overrides)
+    own_values = {name: overrides.pop(name) for name in plan.overrides if ":" in name}
     words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
-    words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own}
+    words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own_values}
+    words |= {"target": target, "sizes": sizes}
     request = CompareRequest.model_validate(words)
     study = build_comparison(request)
     tuned = {name for arm in study.arms for name in study.search(arm).names}
-    if clash := sorted({*given} & tuned):
+    if clash := sorted({*overrides} & tuned):
         raise ValueError(f"--set {clash[0]!r}: --search tunes it")
     request.require()
-    campaign = _campaign([study], replace(plan, overrides=given), asked)
-    if asked.dry_run:
-        return _show_dry_run(campaign, asked.as_json)
-    failed = _ran([campaign], asked.as_json)
-    if not asked.as_json:
+    campaign = _campaign([study], replace(plan, overrides=overrides), options)
+    if options.dry_run:
+        return _show_dry_run(campaign, options.as_json)
+    failed = _ran([campaign], options.as_json)
+    if not options.as_json:
         failed |= _show_comparison(study, campaign.resolver.store)
     if failed:
         raise typer.Exit(FAILED)
 
 
 @with_fields
-def resume(*, how: Execution) -> None:
+def resume(*, options: Execution) -> None:
     """Finish everything that was ever asked of the store."""
     from spherenorm_experiments.comparison import COMMAND, find_study
     from spherenorm_experiments.execute import Resolver
     from spherenorm_experiments.jobs import find_backend
     from spherenorm_experiments.plan import read_requests
 
-    find_backend(how.backend)
-    _ = how.runner
-    requests, unusable = read_requests(existing_store(how.out))
+    find_backend(options.backend)
+    _ = options.runner
+    requests, unusable = read_requests(existing_store(options.out))
     for name, text in unusable.items():
         say_error(f"plans/{name}: {text}")
-    left, campaigns, resolver = bool(unusable), [], Resolver(Store(how.out, how.accept_code))
+    incomplete, campaigns, resolver = (
+        bool(unusable),
+        [],
+        Resolver(Store(options.out, options.accept_code)),
+    )
     for request in requests:
         try:
             studies = [find_study(name) for name in request.studies]
-            campaigns.append(_campaign(studies, request.plan, how, resolver))
+            campaigns.append(_campaign(studies, request.plan, options, resolver))
         except StoreError:
             raise
         except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
-            left = True
+            incomplete = True
             say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
-    failed = _ran(campaigns, how.as_json)
-    if not how.as_json:
-        asked = [study for campaign in campaigns for study in campaign.studies]
-        compared = {x.name: x for x in asked if x.lookup_name.startswith(f"{COMMAND} ")}
+    failed = _ran(campaigns, options.as_json)
+    if not options.as_json:
+        studies_asked = [study for campaign in campaigns for study in campaign.studies]
+        compared = {x.name: x for x in studies_asked if x.lookup_name.startswith(f"{COMMAND} ")}
         for study in compared.values():
             failed |= _show_comparison(study, resolver.store)
-        if len(compared) < len({study.name for study in asked}):
+        if len(compared) < len({study.name for study in studies_asked}):
             say("tables and a page of them: spherenorm report")
-    if failed or left:
+    if failed or incomplete:
         raise typer.Exit(FAILED)
 
 
@@ -168,12 +192,12 @@ def _show_comparison(study: Study, store: Store) -> bool:
     from spherenorm_experiments.plan import read_requests
     from spherenorm_experiments.report import sections
 
-    found = sections(store, read_requests(store)[0], {study.name})
-    return bool(show_page(found, store.root / f"{study.name}.html"))
+    study_sections = sections(store, read_requests(store)[0], {study.name})
+    return bool(show_page(study_sections, store.root / f"{study.name}.html"))
 
 
-def _plan(asked: Request, *, real: bool = False) -> Plan:
-    """The plan of a command, whose device is tried.
+def _plan(options: Request, *, real: bool = False) -> Plan:
+    """Return the plan of a command, whose device is tried.
 
     Raises:
         ValueError: an option is wrong, or the device cannot be used.
@@ -184,26 +208,26 @@ def _plan(asked: Request, *, real: bool = False) -> Plan:
     from spherenorm_experiments.plan import Plan
 
     try:
-        torch.zeros(1, device=asked.device)
+        torch.zeros(1, device=options.device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(
-            f"--device {asked.device!r} cannot be used: {str(error).splitlines()[0]}"
+            f"--device {options.device!r} cannot be used: {str(error).splitlines()[0]}"
         ) from None
-    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
-    given = parse_overrides(asked.settings or [])
-    given |= {} if asked.epochs is None else {"epochs": asked.epochs}
-    return Plan(asked.tier, seeds, asked.device, real, given)
+    seeds = None if options.seeds is None else parse_seeds(options.seeds)
+    overrides = parse_overrides(options.settings or [])
+    overrides |= {} if options.epochs is None else {"epochs": options.epochs}
+    return Plan(options.tier, seeds, options.device, real, overrides)
 
 
 def _campaign(
-    studies: Sequence[Study], plan: Plan, how: Execution, resolver: Any = None
+    studies: Sequence[Study], plan: Plan, options: Execution, resolver: Any = None
 ) -> Campaign:
-    """The campaign, whose first runs are looked up."""
+    """Return the campaign, whose first runs are looked up."""
     from spherenorm_experiments.campaign import Campaign
     from spherenorm_experiments.execute import Resolver
 
-    resolver = resolver or Resolver(Store(how.out, how.accept_code))
-    campaign = Campaign(studies, plan, resolver, how.backend, how.jobs, how.runner)
+    resolver = resolver or Resolver(Store(options.out, options.accept_code))
+    campaign = Campaign(studies, plan, resolver, options.backend, options.jobs, options.runner)
     campaign.require()
     return campaign
 
@@ -217,21 +241,23 @@ def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
     from spherenorm_experiments.campaign import StudyError
 
     results: dict[str, set[str]] = {}
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     raised = False
     for campaign in campaigns:
         try:
-            with _shown(as_json) as progress:
-                found |= campaign.run(progress)
+            with _show_progress(as_json) as progress:
+                outcomes |= campaign.run(progress)
             for study in campaign.studies:
                 ended = {item.name for item in campaign.trials(study)[1]}
                 results.setdefault(study.name, set()).update(ended)
         except StudyError as error:  # in a later round: what has ended is in the store
             raised = True
             say_error(str(error))
-    failed = {name: each.error for name, each in found.items() if each.state == "failed"}
-    ran = sum(each.runs for each in found.values() if not each.cached)
-    diverged = sum(each.state == "diverged" for each in found.values())
+    failed = {
+        name: outcome.error for name, outcome in outcomes.items() if outcome.state == "failed"
+    }
+    ran = sum(outcome.runs for outcome in outcomes.values() if not outcome.cached)
+    diverged = sum(outcome.state == "diverged" for outcome in outcomes.values())
     total = {name: len(names) for name, names in results.items()}
     if as_json:
         answer({"studies": total, "ran": ran, "diverged": diverged, "failed": failed})
@@ -241,74 +267,57 @@ def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
     return bool(failed) or raised
 
 
-class _Line(ProgressColumn):
-    """The runs that have ended, a bar, and the time that is left."""
-
-    max_refresh = 1.0
-
-    def render(self, task: Task) -> RichTable:
-        pace: ProgressEstimate | None = task.fields["pace"]
-        line = RichTable.grid(padding=(0, 1))
-        if pace is not None:
-            share, seconds = pace.now()
-            words = f"{pace.ended} of {pace.total} runs"
-            bar = ProgressBar(1.0, share, width=40)
-            line.add_row(words, bar, f"{share:4.0%}", _time_left(seconds))
-        return line
-
-
-def _time_left(seconds: float | None) -> str:
-    """Return the time that is left in words; nothing if it is not known."""
-    if seconds is None:
-        return ""
-    return f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
-
-
-class _Lines:
-    """A line on the standard error for every tenth of a round's runs, where no bar is shown."""
-
-    def __init__(self) -> None:
-        self.pace: ProgressEstimate | None = None
-        self.tenths = 0
-
-    def show(self, pace: ProgressEstimate) -> None:
-        """Print a line if another tenth of the runs has ended."""
-        if pace is not self.pace:
-            self.pace, self.tenths = pace, 0
-        tenths = 10 * pace.ended // max(1, pace.total)
-        if tenths > self.tenths:
-            self.tenths = tenths
-            left = _time_left(pace.now()[1]) if pace.ended < pace.total else ""
-            say_error(", ".join(filter(None, [f"{pace.ended} of {pace.total} runs", left])), "")
-
-
 @contextmanager
-def _shown(as_json: bool) -> Iterator[Any]:
-    """A bar on a terminal while runs train, lines elsewhere; a failed run is named at once."""
+def _show_progress(as_json: bool) -> Iterator[Any]:
+    """Show a bar on a terminal while runs train, lines elsewhere; name a failed run at once."""
+    columns = TextColumn("{task.completed:.0f} of {task.total:.0f} runs"), BarColumn(40)
     visible = errors.is_terminal and not as_json
-    lines = _Lines()
-    with Progress(_Line(), console=errors, disable=not visible, transient=True) as bar:
-        line = bar.add_task("", total=None, pace=None)
+    bar = Progress(
+        *columns, TaskProgressColumn(), TimeRemainingColumn(), console=errors,
+        disable=not visible, transient=True, speed_estimate_period=SPEED_PERIOD_S,
+    )  # fmt: skip
+    with bar:
+        line = bar.add_task("", total=0, visible=False)
+        task = bar.tasks[0]
 
-        def progress(outcome: Outcome | None, job: Job | None, pace: ProgressEstimate) -> None:
-            bar.update(line, pace=pace)
-            if not (errors.is_terminal or as_json):
-                lines.show(pace)
-            if outcome is not None and job is not None and outcome.state == "failed":
+        def progress(total: int, job: Job | None, outcome: Outcome | None) -> None:
+            if job is None or outcome is None:
+                bar.reset(line, total=total, visible=True)
+                return
+            tenths = _tenths(task)
+            bar.advance(line, len(job.runs))
+            if _tenths(task) > tenths and not (errors.is_terminal or as_json):
+                say_error(_runs_in_words(task), "")
+            if outcome.state == "failed":
                 say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
 
         yield progress
 
 
+def _tenths(task: Task) -> int:
+    """Return how many tenths of a round's runs have ended."""
+    return int(10 * task.completed / max(1, task.total or 0))
+
+
+def _runs_in_words(task: Task) -> str:
+    """Return the runs that have ended, and the time that is left if it is known."""
+    counts = f"{task.completed:.0f} of {task.total:.0f} runs"
+    seconds = task.time_remaining
+    if not seconds:
+        return counts
+    time_left = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{counts}, {time_left} left"
+
+
 def _place(job: Job) -> str:
-    """A job in words."""
+    """Return a job in words."""
     spec = job.first.spec
-    given = ", ".join(
+    values = ", ".join(
         f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in spec.hyper_parameters.items()
     )
     many = f", {len(job.runs)} runs" if len(job.runs) > 1 else f", seed {spec.seed}"
-    return f"{spec.recipe} on {spec.task} ({given}{many})"
+    return f"{spec.recipe} on {spec.task} ({values}{many})"
 
 
 def _show_tables(campaign: Campaign) -> bool:
@@ -329,15 +338,23 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     from spherenorm_experiments.campaign import estimate
     from spherenorm_experiments.tables import Table
 
-    asked = {study.name: campaign.trials(study)[0] for study in campaign.studies}
-    every = {name: {run.name: run for _, run in planned} for name, planned in asked.items()}
-    left = {x.name: {run.name: run for run in campaign.lacking(x)} for x in campaign.studies}
-    every[TOTAL] = {name: run for runs in every.values() for name, run in runs.items()}
-    left[TOTAL] = {name: run for runs in left.values() for name, run in runs.items()}
+    trials_by_study = {study.name: campaign.trials(study)[0] for study in campaign.studies}
+    runs_by_study = {
+        name: {run.name: run for _, run in planned} for name, planned in trials_by_study.items()
+    }
+    missing_by_study = {
+        x.name: {run.name: run for run in campaign.missing_runs(x)} for x in campaign.studies
+    }
+    runs_by_study[TOTAL] = {
+        name: run for runs in runs_by_study.values() for name, run in runs.items()
+    }
+    missing_by_study[TOTAL] = {
+        name: run for runs in missing_by_study.values() for name, run in runs.items()
+    }
     hours = "core hours" if campaign.plan.device == "cpu" else "GPU hours"
     rows: list[dict[str, Any]] = []
-    for name, runs in left.items():
-        missing, count = list(runs.values()), len(every[name])
+    for name, runs in missing_by_study.items():
+        missing, count = list(runs.values()), len(runs_by_study[name])
         seconds = sum(estimate(campaign.resolver.store, missing).values())
         row = {"study": name, "runs": count, "cached": count - len(runs), "to run": len(runs)}
         row["steps"] = sum(run.steps for run in missing)
@@ -345,6 +362,6 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
         rows.append({**row, hours: round(seconds / 3600, 2)})
     if as_json:
         return answer(rows)
-    shown = [[str(value) for value in row.values()] for row in rows]
-    table = Table("what would run (later stages depend on these)", [*rows[0]], shown)
+    cells = [[str(value) for value in row.values()] for row in rows]
+    table = Table("what would run (later stages depend on these)", [*rows[0]], cells)
     console.print(as_text(table, table.title))

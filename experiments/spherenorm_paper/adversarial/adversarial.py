@@ -22,12 +22,12 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.task import Batch, Budget, Mean, Splits, Statistic, Task
 from spherenorm_paper.shared import glyphs
-from spherenorm_paper.shared.facts import layout, of_labels
+from spherenorm_paper.shared.facts import layout
 from spherenorm_paper.shared.items import Items
 
 CHARACTERS, SIZE, COUNTS = "ABEHKRSXZ3", 12, (640, 200, 400)
 APPEARANCE = glyphs.Appearance(angle=5.0, scale=(0.85, 1.0), contrast=150.0)
-"""Of the embedded data: glyphs of training, validation and test."""
+"""Counts of glyphs in training, validation and test of the embedded data."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Threat:
                 now = now.detach().requires_grad_()
                 loss = F.cross_entropy(model(now), labels, reduction="sum")
                 (grad,) = torch.autograd.grad(loss, now)
-                moved = now.detach() + self.step * self._ascent(grad)
-                now = (images + self._project(moved - images)).clamp(0, 1)
+                shifted = now.detach() + self.step * self._ascent(grad)
+                now = (images + self._project(shifted - images)).clamp(0, 1)
         model.train(training)
         return now.detach()
 
@@ -162,8 +162,8 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         active = F.relu(self.norm1(x))
-        kept = x if self.shortcut is None else self.shortcut(active)
-        return kept + self.conv2(F.relu(self.norm2(self.conv1(active))))  # type: ignore[no-any-return]
+        shortcut = x if self.shortcut is None else self.shortcut(active)
+        return shortcut + self.conv2(F.relu(self.norm2(self.conv1(active))))  # type: ignore[no-any-return]
 
 
 def _conv3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -203,26 +203,26 @@ def read_cifar10(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
 
 
-LAYOUT = layout("cifar10", of_labels(read_cifar10))
+LAYOUT = layout("cifar10")
 
 
 @LAYOUT.reader
 def cifar10(folder: Path) -> Splits:
     """Images in [0, 1] with labels; those of training are shifted and flipped."""
     images, labels = read_cifar10(folder, train=True)
-    held = min(HELD_OUT, len(labels) // 2)
+    n_validation = min(HELD_OUT, len(labels) // 2)
     tested, classes = read_cifar10(folder, train=False)
     return Splits(
-        Items(shifted, images[:-held], labels[:-held], form="shifted"),
-        (images[-held:].float() / 255, labels[-held:]),
+        Items(shifted, images[:-n_validation], labels[:-n_validation], form="shifted"),
+        (images[-n_validation:].float() / 255, labels[-n_validation:]),
         (tested.float() / 255, classes),
     )
 
 
 def shifted(image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     """The image with 4 black pixels around it, cropped at a random place and flipped or not."""
-    top, left = torch.randint(9, (2,)).tolist()
-    image = F.pad(image, (4,) * 4)[:, top : top + 32, left : left + 32]
+    top, column = torch.randint(9, (2,)).tolist()
+    image = F.pad(image, (4,) * 4)[:, top : top + 32, column : column + 32]
     return (image.flip(2) if torch.rand(()) < 0.5 else image).float() / 255, label
 
 
@@ -292,7 +292,7 @@ class Adversarial(Task):
         }
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        """Of CIFAR-10 few: the audit computes in float64, and WRN-34-10 is large."""
+        """Return few images of CIFAR-10: the audit computes in float64, and WRN-34-10 is large."""
         count = 16 if self.data_set == "cifar10" else 64
         return tuple(self.first_batch(self.data().train, count)[:-1])
 

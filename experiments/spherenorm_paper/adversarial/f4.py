@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.runs import Result, Runs
+from spherenorm_experiments.runs import RecordedNumber, Result, Runs
 from spherenorm_experiments.tables import parse_table
-from spherenorm_experiments.verdict import OURS, Claim, slug
+from spherenorm_experiments.verdict import BEYOND_PAPER, Claim, slug
 from spherenorm_paper.shared.claims import gain, of_metric, projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -45,14 +45,20 @@ FIGURE = {"validation": "Figure 4"}
 
 
 def _condition(
-    label: str, theirs: str, spread: float, ours: dict[str, Any], real: dict[str, Any], **more: Any
+    label: str,
+    paper_network: str,
+    spread: float,
+    embedded: dict[str, Any],
+    real: dict[str, Any],
+    **more: Any,
 ) -> Condition:
     """A row of Table E.2: our threat, and the paper's."""
-    own = {r["metric"]: {name: r[name] for name in PAIR if r[name]}
+    accuracies = {r["metric"]: {name: r[name] for name in PAIR if r[name]}
            for r in ROWS if r["row"] == label}  # fmt: skip
     return Condition(
-        label, "adversarial", ours, Setup({**WIDE, **real}, fields=FIELDS),
-        tiers={"smoke": Setup({"stem": 4})}, theirs=f"WRN-34-10, {theirs}", paper=own,
+        label, "adversarial", embedded, Setup({**WIDE, **real}, fields=FIELDS),
+        tiers={"smoke": Setup({"stem": 4})}, paper_setup=f"WRN-34-10, {paper_network}",
+        paper=accuracies,
         benchmark="CIFAR-10 attacked", cites=says("f4.table"), spread=spread, **more,
     )  # fmt: skip
 
@@ -108,7 +114,7 @@ F4 = Comparison(
     claims=[
         *projection(CONDITIONS, PAIR),
         *(
-            replace(of_metric(condition, metric, *PAIR), cites=OURS)  # other columns of the table
+            replace(of_metric(condition, metric, *PAIR), cites=BEYOND_PAPER)  # of other columns
             for metric in ("clean accuracy", "harder attacked accuracy")
             for condition in CONDITIONS
             if metric in condition.paper
@@ -130,26 +136,35 @@ F4 = Comparison(
 def _sooner(runs: Runs) -> pd.Series:
     parts = []
     for condition in CONDITIONS:
-        theirs, ours = (runs.selected(condition.label, name).run for name in PAIR)
-        last = {seed: _smoothed(item)[-1] for seed, item in theirs.items() if not item.diverged}
-        shares = {s: _share_until(item, last[s]) for s, item in ours.items() if s in last}
+        adam, adamp = (runs.selected(condition.label, name).run for name in PAIR)
+        last = {seed: smoothed_loss(run)[-1] for seed, run in adam.items() if not run.diverged}
+        shares = {
+            seed: _share_until(run, last[seed]) for seed, run in adamp.items() if seed in last
+        }
         parts += [pd.Series(shares, dtype=float)] if shares else []
     if not parts:
         return pd.Series(dtype=float)
     return pd.concat(parts, axis=1).median(axis=1, skipna=False)
 
 
-def _share_until(item: Result, loss: float) -> float:
-    """The share of a run's steps until its smoothed loss is at most this one."""
-    if item.diverged:
+def _share_until(run: Result, loss: float) -> float:
+    """Return the share of a run's steps until its smoothed loss is at most this one."""
+    if run.diverged:
         return math.inf
-    smoothed, steps = _smoothed(item), len(item.metrics)
-    (there,) = np.nonzero(smoothed <= loss)
-    return float((there[0] + 1 + steps - len(smoothed)) / steps) if len(there) else 1.0
+    smoothed, before = np.array(smoothed_loss(run)), run.summary["steps_per_epoch"] - 1
+    (reached,) = np.nonzero(smoothed <= loss)
+    return float((reached[0] + 1 + before) / (len(smoothed) + before)) if len(reached) else 1.0
 
 
-def _smoothed(item: Result) -> np.ndarray:
-    """Means of the loss over an epoch, one for each step after the first epoch."""
-    losses = [record["loss"] for record in item.metrics]
-    window = min(item.summary["steps_per_epoch"], len(losses))
-    return np.convolve(losses, np.full(window, 1 / window), mode="valid")
+def _smoothed_loss(run: Result) -> list[float]:
+    """Return means of the loss over an epoch, one for each step after the first epoch.
+
+    Six digits are kept.
+    """
+    losses = [record["loss"] for record in run.metrics]
+    window = min(run.summary["steps_per_epoch"], len(losses))
+    means = np.convolve(losses, np.full(window, 1 / window), mode="valid")
+    return [float(f"{loss:.6g}") for loss in means]
+
+
+smoothed_loss = RecordedNumber("smoothed loss", _smoothed_loss)

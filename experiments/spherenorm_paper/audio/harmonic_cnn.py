@@ -109,8 +109,8 @@ class Block(nn.Module):
         self.residual, self.pool = inputs == outputs, nn.MaxPool2d(pool)
         body = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
         if self.residual:
-            second = nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)
-            body = [*body, nn.ReLU(), *second]
+            last = nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)
+            body = [*body, nn.ReLU(), *last]
         self.body = nn.Sequential(*body)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.layouts import Layout, count_files
-from spherenorm_experiments.lookup import require_extra
+from spherenorm_experiments.lookup import Layout, require_extra
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.shared.facts import layout
 from spherenorm_paper.shared.items import Items
@@ -36,8 +35,8 @@ def read_wave(path: Path) -> Tensor:
     Another rate is resampled by a polyphase filter.
     """
     audio = require_extra("soundfile", "reading audio")
-    found, rate = audio.read(path, dtype="float32", always_2d=True)
-    wave = found.mean(axis=1)
+    samples, rate = audio.read(path, dtype="float32", always_2d=True)
+    wave = samples.mean(axis=1)
     if rate != RATE:
         from scipy.signal import resample_poly
 
@@ -77,9 +76,9 @@ def recordings(data_set: str) -> Splits:
     official, divided, samples, chunks = SOURCES[data_set]
     folder, splits = official.folder(), list[Items]()
     for names, targets in divided(folder):
-        lost = next((name for name in names if not (folder / name).is_file()), None)
-        if lost is not None:
-            raise official.error(folder, f"lacks {lost}")
+        missing = next((name for name in names if not (folder / name).is_file()), None)
+        if missing is not None:
+            raise official.error(folder, f"lacks {missing}")
         form = (samples, chunks if splits else None)
         load = functools.partial(_load, *form)
         splits.append(Items(load, names, targets, folder=folder, form=form))
@@ -95,7 +94,7 @@ Part = tuple[list[str], Tensor]
 
 TAGS = 50
 FOLDERS = ("0123456789ab", "c", "def")
-"""Of the training, validation and test set."""
+"""First characters of the folders of the training, validation and test set."""
 
 
 def _annotations(folder: Path) -> pd.DataFrame:
@@ -112,18 +111,11 @@ def _music(folder: Path) -> Iterator[Part]:
     paths = [folder / name for name in tags.index]
     tags = tags[[not path.is_file() or path.stat().st_size > 0 for path in paths]]
     for part in FOLDERS:
-        own = tags[tags.index.str[0].isin([*part])]
-        yield [*own.index], torch.tensor(own.to_numpy(dtype=np.float32))
+        part_tags = tags[tags.index.str[0].isin([*part])]
+        yield [*part_tags.index], torch.tensor(part_tags.to_numpy(dtype=np.float32))
 
 
-MAGNATAGATUNE = layout(
-    "magnatagatune",
-    {
-        "clips": lambda folder: len(_annotations(folder)),  # of which 21k have one of the tags
-        "audio files": "[0-9a-f]/*.mp3",
-        "tags": lambda folder: _annotations(folder).shape[1],
-    },
-)
+MAGNATAGATUNE = layout("magnatagatune")
 
 WORDS = (
     *("backward", "bed", "bird", "cat", "dog", "down", "eight", "five", "follow", "forward"),
@@ -143,21 +135,12 @@ def _words(folder: Path) -> Iterator[Part]:
     validation, test = (_listed(folder, name) for name in LISTS)
     listed = {*validation, *test}
     paths = (path for word in WORDS for path in sorted((folder / word).glob("*.wav")))
-    every = (path.relative_to(folder).as_posix() for path in paths)
-    for names in ([name for name in every if name not in listed], validation, test):
+    files = (path.relative_to(folder).as_posix() for path in paths)
+    for names in ([name for name in files if name not in listed], validation, test):
         yield names, torch.tensor([WORDS.index(name.split("/")[0]) for name in names])
 
 
-SPEECH_COMMANDS = layout(
-    "speech_commands",
-    {
-        "words": lambda folder: sum((folder / word).is_dir() for word in WORDS),
-        "clips": lambda folder: count_files(folder, WORDS, "*.wav"),
-        "validation clips": lambda folder: len(_listed(folder, LISTS[0])),
-        "test clips": lambda folder: len(_listed(folder, LISTS[1])),
-    },
-    paths=(*LISTS, *WORDS),
-)
+SPEECH_COMMANDS = layout("speech_commands", paths=(*LISTS, *WORDS))
 
 EVENTS = (
     *("Train horn", "Air horn, truck horn", "Car alarm", "Reversing beeps", "Ambulance (siren)"),
@@ -178,8 +161,8 @@ def _heard(folder: Path, *lists: str) -> pd.DataFrame:
     rows = []
     for part in lists:
         path = folder / f"groundtruth_weak_label_{part}_set.csv"
-        own = pd.read_csv(path, sep="\t", names=["file", "start", "end", "event"])
-        rows.append(own.set_index(f"{PARTS[part]}/Y" + own.file).event)
+        annotations = pd.read_csv(path, sep="\t", names=["file", "start", "end", "event"])
+        rows.append(annotations.set_index(f"{PARTS[part]}/Y" + annotations.file).event)
     flags = pd.get_dummies(pd.concat(rows)).groupby(level=0, sort=False).any()
     return flags.reindex(columns=EVENTS, fill_value=False)
 
@@ -193,21 +176,12 @@ def _sounds(folder: Path) -> Iterator[Part]:
     heard = _heard(folder, "training", "testing")
     by_name = heard.loc[sorted(heard.index, key=lambda name: name.rpartition("/")[2])]
     tenths = [by_name.index[by_name[event]][::10] for event in EVENTS]
-    held = heard.index.isin(np.concatenate(tenths))
-    for part in (heard[~held], heard[held], _heard(folder, "evaluation")):
+    is_validation = heard.index.isin(np.concatenate(tenths))
+    for part in (heard[~is_validation], heard[is_validation], _heard(folder, "evaluation")):
         yield [*part.index], torch.tensor(part.to_numpy(dtype=np.float32))
 
 
-DCASE = layout(
-    "dcase2017",
-    {
-        "training clips": lambda folder: len(_heard(folder, "training")),
-        "testing clips": lambda folder: len(_heard(folder, "testing")),
-        "evaluation clips": lambda folder: len(_heard(folder, "evaluation")),
-        "audio files": lambda folder: count_files(folder, PARTS.values(), "*.wav"),
-        "events": lambda folder: int(_heard(folder, *PARTS).any().sum()),
-    },
-)
+DCASE = layout("dcase2017")
 
 SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Part]], int, int]] = {
     "magnatagatune": (MAGNATAGATUNE, _music, 80_000, 16),

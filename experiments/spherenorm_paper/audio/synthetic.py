@@ -25,14 +25,14 @@ from spherenorm_paper.shared.clips import RATE, Draw, divided, seconds
 
 SAMPLES, FRAME, HARMONICS = 4096, 64, 24
 TIME, HZ = seconds(SAMPLES), torch.linspace(0, RATE / 2, SAMPLES // 2 + 1)
-"""Of each sample, and of each entry of a spectrum."""
+"""Times of the samples, and frequencies of the entries of a spectrum."""
 
 WORDS = (
     *("sami", "masi", "misa", "sima", "samu", "musa"),
     *("noli", "nilo", "loni", "lino", "nolu", "luno"),
 )
 SPEAKERS = (50, 15, 25)
-"""Of the training, validation and test set; nobody is in two of them."""
+"""Speakers of the training, validation and test set; nobody is in two of them."""
 
 PHONEMES = {
     "i": (270.0, 2290.0, 3010.0, 1.0, 0.0),
@@ -49,7 +49,7 @@ WIDTHS = (90.0, 120.0, 180.0)
 """Half widths of the formants, in Hz."""
 
 COUNT, TRAIN, VALIDATION = 1280, 768, 192
-OTHERS = 0.18
+OTHER_SOUND_SHARE = 0.18
 """The probability of each sound of the street beside the one that every clip has."""
 
 
@@ -57,26 +57,26 @@ OTHERS = 0.18
 def spoken_words() -> Splits:
     """The splits, each of waves of shape (clips, 4096) and places in `WORDS`."""
     random = torch.Generator().manual_seed(20180409)
-    people, each = sum(SPEAKERS), len(WORDS)
+    people, per_speaker = sum(SPEAKERS), len(WORDS)
     draw = Draw(people, random)
     tract = draw.ratio(0.85, 1.2)  # longer ones have lower formants, and lower voices
     pitch = 150 * draw.ratio(0.75, 1.33) / tract**2
     manner = torch.cat([pitch, tract, draw.ratio(0.8, 1.3), draw.uniform(0.0, 0.15)], dim=1)
     # One speaker at a time, so that the waves stay in cache.
-    waves = torch.cat([_spoken(Draw(each, random), *own) for own in manner])
-    words = torch.arange(each).repeat(people)
-    return divided(waves, words, SPEAKERS[0] * each, SPEAKERS[1] * each)
+    waves = torch.cat([_spoken(Draw(per_speaker, random), *voice) for voice in manner])
+    words = torch.arange(per_speaker).repeat(people)
+    return divided(waves, words, SPEAKERS[0] * per_speaker, SPEAKERS[1] * per_speaker)
 
 
 def _spoken(draw: Draw, pitch: Tensor, tract: Tensor, pace: Tensor, hoarse: Tensor) -> Tensor:
     """All words by a speaker; phonemes of about 0.1 s follow each other, with soft borders."""
     length = 0.1 * torch.cat([draw.ratio(0.8, 1.25) for _ in WORDS[0]], dim=1) / pace
-    whole = length.sum(dim=1, keepdim=True)
-    start = (SAMPLES / RATE - whole).clamp(min=0) * draw.uniform(0, 1)
+    duration = length.sum(dim=1, keepdim=True)
+    start = (SAMPLES / RATE - duration).clamp(min=0) * draw.uniform(0, 1)
     borders = torch.cat([start, start + length.cumsum(dim=1)], dim=1)[..., None]
     time = torch.arange(SAMPLES // FRAME + 1) * FRAME / RATE
-    begun = torch.sigmoid((time - borders) / 0.008)
-    shares = begun[:, :-1] - begun[:, 1:]  # of each phoneme in each frame
+    onset = torch.sigmoid((time - borders) / 0.008)
+    shares = onset[:, :-1] - onset[:, 1:]  # of each phoneme in each frame
     spelled = torch.tensor([[PHONEMES[phoneme] for phoneme in word] for word in WORDS])
     formants = torch.einsum("npt,npf->nft", shares, spelled[..., :3].contiguous()) / tract
     voice, hiss = (torch.einsum("npt,np->nt", shares, spelled[..., k]) for k in (3, 4))
@@ -110,7 +110,7 @@ def _at_samples(frames: Tensor) -> Tensor:
 
 
 def _phase(hz: Tensor) -> Tensor:
-    """Of a frequency that varies over samples."""
+    """Return the sine of a frequency that varies over samples."""
     return 2 * math.pi * torch.cumsum(hz.expand(len(hz), SAMPLES), dim=1) / RATE
 
 
@@ -119,16 +119,16 @@ def street_sounds() -> Splits:
     """The splits, each of waves of shape (clips, 4096) and sounds, 0.0 or 1.0, as in `SOUNDS`."""
     random = torch.Generator().manual_seed(20171116)
     draw = Draw(COUNT, random)
-    heard = torch.cat([draw.flag(OTHERS) for _ in SOUNDS], dim=1)
+    heard = torch.cat([draw.flag(OTHER_SOUND_SHARE) for _ in SOUNDS], dim=1)
     heard[torch.arange(COUNT), torch.randint(len(SOUNDS), (COUNT,), generator=random)] = 1.0
     noise = draw.noise(SAMPLES)
     falling = torch.arange(1, len(HZ) + 1) ** -draw.uniform(0, 1)
     waves = _loud(_filtered(noise, falling))
     for k, sound in enumerate(SOUNDS):
         having = heard[:, k].nonzero()[:, 0]
-        own = Draw(len(having), random)
-        wave = _loud(sound(own))
-        waves[having] += own.ratio(0.5, 2.0) * _window(own) * wave
+        draw = Draw(len(having), random)
+        wave = _loud(sound(draw))
+        waves[having] += draw.ratio(0.5, 2.0) * _window(draw) * wave
     return divided(waves, heard, TRAIN, VALIDATION)
 
 

@@ -34,14 +34,16 @@ class AdamThenSGD(Rule):
     state_names = ("step",)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        first, new = self.update_child(0, update, state)
-        second, own = self.update_child(1, update, state)
-        direction = first.direction
+        adam_update, new = self.update_child(0, update, state)
+        sgd_update, sgd_state = self.update_child(1, update, state)
+        direction = adam_update.direction
         for number, (share, divisor) in enumerate(TURNS):
-            begun = state["step"] - 0.5 > share * self.total_steps
-            direction = torch.where(begun, second.direction / divisor, direction)
+            uses_sgd = state["step"] - 0.5 > share * self.total_steps
+            direction = torch.where(uses_sgd, sgd_update.direction / divisor, direction)
             if number == 0:
-                new |= {name: torch.where(begun, own[name], state[name]) for name in own}
+                new |= {
+                    name: torch.where(uses_sgd, sgd_state[name], state[name]) for name in sgd_state
+                }
         return update.replace(direction=direction), new
 
 
@@ -56,9 +58,9 @@ def adam_before_sgd(
     Args:
         total_steps: of the run, which gives it; None is no run of its own.
     """
-    first = adam(lr=lr, weight_decay=weight_decay)
-    second = sgd(lr=sgd_factor * lr, momentum=0.9, nesterov=True, weight_decay=weight_decay)
-    return chain(AdamThenSGD(first, second, total_steps or 1))
+    adam_rule = adam(lr=lr, weight_decay=weight_decay)
+    sgd_rule = sgd(lr=sgd_factor * lr, momentum=0.9, nesterov=True, weight_decay=weight_decay)
+    return chain(AdamThenSGD(adam_rule, sgd_rule, total_steps or 1))
 
 
 ROWS = parse_table("""
@@ -79,12 +81,12 @@ CONDITIONS = [
             fields={"epochs": int(row["epochs"].value), "batch_size": 16},
         ),
         tiers={"smoke": Setup({"width": 2})},
-        theirs=f"Harmonic CNN, {row['benchmark']}",
+        paper_setup=f"Harmonic CNN, {row['benchmark']}",
         benchmark=row["benchmark"],
         paper={
-            each["metric"]: {name: each[name] for name in (MIXTURE, "AdamW", "AdamP")}
-            for each in ROWS
-            if each["row"] == row["row"]
+            line["metric"]: {name: line[name] for name in (MIXTURE, "AdamW", "AdamP")}
+            for line in ROWS
+            if line["row"] == row["row"]
         },
         cites=says("t4.better"),
         spread=float(row["spread"].value),

@@ -139,8 +139,8 @@ class Events(_Listening):
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         waves, heard = batch[0], batch[1].double()
-        told = (_averaged(model, waves, torch.sigmoid) > 0.1).double()
-        f1 = 2 * (heard * told).sum(dim=1) / (heard + told).sum(dim=1).clamp(min=1)
+        predicted = (_averaged(model, waves, torch.sigmoid) > 0.1).double()
+        f1 = 2 * (heard * predicted).sum(dim=1) / (heard + predicted).sum(dim=1).clamp(min=1)
         return {"F1": Mean(100.0 * f1)}
 
 

@@ -30,7 +30,7 @@ from torch.utils.data import ConcatDataset
 from spherenorm_experiments.task import Split, Splits
 from spherenorm_paper.shared import imagenet
 from spherenorm_paper.shared.augmentation import central, varied
-from spherenorm_paper.shared.facts import layout, of_labels
+from spherenorm_paper.shared.facts import layout
 from spherenorm_paper.shared.imagenet import JPEG, Pictures, jpeg_files
 
 COLOURS = (
@@ -39,7 +39,7 @@ COLOURS = (
 )
 """Red, green and blue of the ten classes' grounds, as released with ReBias."""
 KINDS = len(COLOURS)
-"""Of grounds, one for each class."""
+"""Kinds of grounds, one for each class."""
 
 UNBIASED, BIASED = 0, 1
 """The parts of an evaluation split: the ground has nothing to do with the class, or all."""
@@ -66,15 +66,16 @@ def draw_grounds(labels: Tensor, rho: float, seed: int) -> Tensor:
     for label in range(KINDS):
         items = torch.nonzero(labels == label).flatten()
         items = items[torch.randperm(len(items), generator=random)][int(rho * len(items)) :]
-        others = torch.randperm(KINDS - 1, generator=random)
-        others = others + (others >= label)  # all kinds but the class's own
-        grounds[items] = others[torch.arange(len(items)) % (KINDS - 1)]
+        other_kinds = torch.randperm(KINDS - 1, generator=random)
+        other_kinds = other_kinds + (other_kinds >= label)  # all kinds but the class's own
+        grounds[items] = other_kinds[torch.arange(len(items)) % (KINDS - 1)]
     return grounds
 
 
 Painter = Callable[[Tensor, Tensor, int], Tensor]
-"""Of strokes, of shape (n, height, width) with 0 where the ground is, of the kinds of the grounds,
-of shape (n,), and of a seed: images, bytes of shape (n, 3, height, width)."""
+"""A function that paints strokes: of these, of shape (n, height, width) with 0 where the ground is,
+of the kinds of the grounds, of shape (n,), and of a seed. It returns images, bytes of shape
+(n, 3, height, width)."""
 
 
 def colour_strokes(strokes: Tensor, grounds: Tensor, seed: int = 0) -> Tensor:
@@ -111,9 +112,9 @@ def _splits(rho: float, parts: Sequence[tuple[Tensor, Tensor]], paint: Painter) 
     splits: list[Split] = [(paint(strokes, draw_grounds(labels, rho, 0), 0), labels)]
     for seed, (strokes, labels) in enumerate(evaluated, start=1):
         unbiased = paint(strokes, draw_grounds(labels, 1 / KINDS, seed), seed)
-        both = torch.cat([unbiased, paint(strokes, labels, seed)])
+        images = torch.cat([unbiased, paint(strokes, labels, seed)])
         part = torch.tensor([UNBIASED, BIASED]).repeat_interleave(len(labels))
-        splits.append((both, labels.repeat(2), part))
+        splits.append((images, labels.repeat(2), part))
     return Splits(*splits)
 
 
@@ -170,7 +171,7 @@ def _read_idx(path: Path) -> Tensor:
     return torch.from_numpy(data.reshape(sizes).copy())
 
 
-MNIST = layout("mnist", of_labels(read_mnist))
+MNIST = layout("mnist")
 
 HELD_OUT = 1000
 """Training images of MNIST, at most half, on which hyper-parameters are chosen."""
@@ -184,8 +185,11 @@ def biased_mnist(folder: Path, rho: float) -> Splits:
         ValueError: no folder was given, or it has another layout.
     """
     strokes, labels = read_mnist(folder, train=True)
-    held = min(HELD_OUT, len(labels) // 2)
-    parts = (strokes[:-held], labels[:-held]), (strokes[-held:], labels[-held:])
+    n_validation = min(HELD_OUT, len(labels) // 2)
+    parts = (
+        (strokes[:-n_validation], labels[:-n_validation]),
+        (strokes[-n_validation:], labels[-n_validation:]),
+    )
     return _splits(rho, (*parts, read_mnist(folder, train=False)), colour_strokes)
 
 
@@ -225,14 +229,7 @@ def _hard(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in paths if path.suffix.lower() in JPEG]
 
 
-NINE_CLASS = layout(
-    "nine-class",
-    {
-        "classes": lambda _: len(SYNSETS),
-        "validation images": lambda folder: len(_clustered(folder)),
-        "ImageNet-A images": lambda folder: len(_hard(folder)),
-    },
-)
+NINE_CLASS = layout("nine-class")
 
 
 @NINE_CLASS.reader
@@ -248,29 +245,29 @@ def nine_class(folder: Path, side: int = 224) -> Splits:
     Raises:
         ValueError: no folder was given, or a data set has another layout.
     """
-    whole = imagenet.LAYOUT.folder()
-    train, held = list[str](), list[str]()
+    folder = imagenet.LAYOUT.folder()
+    train, validation = list[str](), list[str]()
     for synset in sorted(CLASS):
-        names = jpeg_files(whole, f"train/{synset}")
+        names = jpeg_files(folder, f"train/{synset}")
         out = min(HELD_OUT_EACH, len(names) // 2)
         train += names[out:]
-        held += names[:out]
+        validation += names[:out]
     clusters = _clustered(folder)
     tested = [f"val/{path}" for path in clusters.index]
-    lost = next((name for name in tested if not (whole / name).is_file()), None)
-    if lost is not None:
-        raise imagenet.LAYOUT.error(whole, f"lacks {lost}, which {CLUSTERS} lists")
+    missing = next((name for name in tested if not (folder / name).is_file()), None)
+    if missing is not None:
+        raise imagenet.LAYOUT.error(folder, f"lacks {missing}, which {CLUSTERS} lists")
 
     def labeled(names: list[str]) -> list[tuple[str, int]]:
         return [(name, CLASS[name.split("/")[1]]) for name in names]
 
     def judged(root: Path, names: list[str], part: int) -> Pictures:
-        found = clusters.to_numpy() if part == IMAGENET else np.zeros((len(names), 3), dtype=int)
-        return Pictures(root, labeled(names), central(side), [part] * len(names), found)
+        assigned = clusters.to_numpy() if part == IMAGENET else np.zeros((len(names), 3), dtype=int)
+        return Pictures(root, labeled(names), central(side), [part] * len(names), assigned)
 
-    parts = judged(whole, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
+    parts = judged(folder, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
     return Splits(
-        Pictures(whole, labeled(train), varied(side)),
-        judged(whole, held, OF_TRAINING),
+        Pictures(folder, labeled(train), varied(side)),
+        judged(folder, validation, OF_TRAINING),
         ConcatDataset(parts),  # type: ignore[arg-type]
     )

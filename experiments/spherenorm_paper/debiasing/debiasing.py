@@ -193,13 +193,15 @@ class Debiasing(Task):
                 "unbiased accuracy": Mean(hits[parts == biased.UNBIASED]),
                 "biased accuracy": Mean(hits[parts == biased.BIASED]),
             }
-        known = parts != biased.IMAGENET_A
-        judged = hits[known], labels[known], clusters[0][known]
-        found: dict[str, Statistic] = {"unbiased accuracy": Collected(grouped_accuracy, *judged)}
+        is_clean = parts != biased.IMAGENET_A
+        judged = hits[is_clean], labels[is_clean], clusters[0][is_clean]
+        statistics: dict[str, Statistic] = {
+            "unbiased accuracy": Collected(grouped_accuracy, *judged)
+        }
         if not (parts == biased.OF_TRAINING).any():  # which have one cluster for all
-            found["biased accuracy"] = Mean(hits[known])
-            found["ImageNet-A accuracy"] = Mean(hits[~known])
-        return found
+            statistics["biased accuracy"] = Mean(hits[is_clean])
+            statistics["ImageNet-A accuracy"] = Mean(hits[~is_clean])
+        return statistics
 
     def audit_inputs(self) -> tuple[Any, ...]:
         count = 8 if self.data_set == "nine-class" else 64
@@ -211,7 +213,7 @@ def _pixels(images: Tensor) -> Tensor:
     return images.float() / 127.5 - 1 if images.dtype == torch.uint8 else images
 
 
-def grouped_accuracy(hits: Tensor, labels: Tensor, clusters: Tensor, least: int = 10) -> float:
+def grouped_accuracy(hits: Tensor, labels: Tensor, clusters: Tensor, min_count: int = 10) -> float:
     """The mean over groups of the mean of hits, and over clusterings.
 
     A group is the items of a class in a cluster; those of fewer than `least` items do not count.
@@ -223,14 +225,14 @@ def grouped_accuracy(hits: Tensor, labels: Tensor, clusters: Tensor, least: int 
 
     Example:
         >>> hits, labels = torch.tensor([100.0, 0.0, 0.0]), torch.tensor([0, 0, 0])
-        >>> grouped_accuracy(hits, labels, torch.tensor([[1], [2], [2]]), least=1)
+        >>> grouped_accuracy(hits, labels, torch.tensor([[1], [2], [2]]), min_count=1)
         50.0
     """
     table = pd.DataFrame({"hits": hits.double().numpy(), "label": labels.numpy()})
     means = []
     for cluster in clusters.unbind(1):
         groups = table.groupby(["label", cluster.numpy()]).hits.agg(["mean", "size"])
-        means.append(groups["mean"][groups["size"] >= least].mean())
+        means.append(groups["mean"][groups["size"] >= min_count].mean())
     return float(np.mean(means))
 
 
@@ -265,9 +267,9 @@ def _kernel(x: Tensor, sigma: float | None) -> Tensor:
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     squares = (x * x).sum(1)
     distances = (squares[:, None] + squares - 2 * x @ x.T).clamp(min=0)
-    others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
+    off_diagonal = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
     if sigma is None:
-        square = distances.detach()[others].median().clamp(min=torch.finfo(x.dtype).tiny)
+        square = distances.detach()[off_diagonal].median().clamp(min=torch.finfo(x.dtype).tiny)
     else:
         square = x.new_tensor(sigma**2)
-    return torch.exp(-distances / (2 * square)) * others
+    return torch.exp(-distances / (2 * square)) * off_diagonal

@@ -33,12 +33,12 @@ def centered(boxes: Tensor) -> Tensor:
     return torch.cat([(low + high) / 2, high - low], dim=-1)
 
 
-def overlaps(first: Tensor, second: Tensor) -> Tensor:
+def overlaps(boxes: Tensor, targets: Tensor) -> Tensor:
     """The intersection over union of each pair of boxes; 0 for two empty boxes.
 
     Args:
-        first: shape (..., m, 4).
-        second: shape (..., n, 4).
+        boxes: shape (..., m, 4).
+        targets: shape (..., n, 4).
 
     Returns:
         Shape (..., m, n).
@@ -47,7 +47,7 @@ def overlaps(first: Tensor, second: Tensor) -> Tensor:
         >>> overlaps(torch.tensor([[0.0, 0, 2, 2]]), torch.tensor([[1.0, 0, 3, 2], [4, 4, 5, 5]]))
         tensor([[0.3333, 0.0000]])
     """
-    a, b = first[..., :, None, :], second[..., None, :, :]
+    a, b = boxes[..., :, None, :], targets[..., None, :, :]
     low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
     common = (high - low).clamp(min=0).prod(-1)
     first_area, second_area = ((x[..., 2:] - x[..., :2]).clamp(min=0).prod(-1) for x in (a, b))
@@ -70,10 +70,10 @@ def suppressed(boxes: Tensor, threshold: float) -> Tensor:
         Shape (..., n), True for a suppressed box.
     """
     better = (overlaps(boxes, boxes) > threshold).triu(1)
-    gone = torch.zeros_like(boxes[..., 0], dtype=torch.bool)
-    while not torch.equal(now := (better & ~gone[..., :, None]).any(-2), gone):
-        gone = now
-    return gone
+    suppressed = torch.zeros_like(boxes[..., 0], dtype=torch.bool)
+    while not torch.equal(now := (better & ~suppressed[..., :, None]).any(-2), suppressed):
+        suppressed = now
+    return suppressed
 
 
 def detections(boxes: Tensor, scores: Tensor, classes: Tensor, keep: Tensor) -> list[Tensor]:
@@ -88,7 +88,7 @@ def detections(boxes: Tensor, scores: Tensor, classes: Tensor, keep: Tensor) -> 
     """
     rows = torch.cat([boxes, scores[..., None], classes[..., None].to(boxes.dtype)], dim=-1)
     pairs = zip(rows.float().cpu(), keep.cpu(), strict=True)
-    return [row[kept][:DETECTED] for row, kept in pairs]
+    return [row[selected][:DETECTED] for row, selected in pairs]
 
 
 def average_precision(detected: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
@@ -116,12 +116,16 @@ def average_precision(detected: Sequence[Tensor], truth: Sequence[Tensor]) -> fl
     classes = sorted({int(label) for rows in truth for label in rows[:, 4]})
     if not classes:
         return float("nan")
+    if not any(len(rows) for rows in detected):
+        return 0.0  # faster_coco_eval loads no empty results before 1.8
     images, categories = ([{"id": k} for k in ids] for ids in (range(len(truth)), classes))
     empty = library.COCO({"images": images, "annotations": [], "categories": categories})
-    known, told = _loaded(empty, truth, 5, 4), _loaded(empty, detected, 4, 5)
-    for entry in known.dataset["annotations"]:
+    truth_api, detected_api = _loaded(empty, truth, 5, 4), _loaded(empty, detected, 4, 5)
+    for entry in truth_api.dataset["annotations"]:
         entry["iscrowd"] = int(entry["score"])
-    evaluation = library.COCOeval_faster(known, told, "bbox", print_function=lambda *_: None)
+    evaluation = library.COCOeval_faster(
+        truth_api, detected_api, "bbox", print_function=lambda *_: None
+    )
     evaluation.evaluate()
     evaluation.accumulate()
     precision = evaluation.eval["precision"][..., 0, -1]  # all areas, 100 detections
@@ -131,6 +135,6 @@ def average_precision(detected: Sequence[Tensor], truth: Sequence[Tensor]) -> fl
 def _loaded(empty: Any, images: Sequence[Tensor], score: int, label: int) -> Any:
     """COCO's entries of the boxes of images; of a row two places are score and class."""
     rows = torch.cat(list(images)).detach().double()
-    image = torch.repeat_interleave(torch.tensor([len(own) for own in images]))[:, None]
+    image = torch.repeat_interleave(torch.tensor([len(rows) for rows in images]))[:, None]
     boxes = torch.cat([rows[:, :2], rows[:, 2:4] - rows[:, :2]], 1)
     return empty.loadRes(torch.cat([image, boxes, rows[:, [score, label]]], 1).numpy())

@@ -92,8 +92,8 @@ class DeformableConv2d(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        plain = nn.Conv2d(inputs, outputs, 3)  # for its initialization
-        self.weight, self.bias = plain.weight, nn.Parameter(torch.zeros(outputs))
+        template = nn.Conv2d(inputs, outputs, 3)  # for its initialization
+        self.weight, self.bias = template.weight, nn.Parameter(torch.zeros(outputs))
         self.offset = nn.Conv2d(inputs, 27, 3, padding=1)
         nn.init.zeros_(self.offset.weight)
         nn.init.zeros_(self.offset.bias)  # type: ignore[arg-type]
@@ -178,13 +178,13 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
     column, row = (x[..., None, None] for x in _places(boxes, rows, columns).unbind(-1))
     y = torch.arange(rows, device=boxes.device)[:, None] - row
     x = torch.arange(columns, device=boxes.device) - column
-    near = (y.abs() <= reach) & (x.abs() <= reach) & (labels >= 0)[..., None, None]
-    every = torch.arange(len(boxes), device=boxes.device)
+    is_near = (y.abs() <= reach) & (x.abs() <= reach) & (labels >= 0)[..., None, None]
+    indices = torch.arange(len(boxes), device=boxes.device)
     for k in range(labels.shape[1]):  # one after the other: all at once take too much memory
         spread = (2 * reach[:, k] + 1) / 6
-        bump = torch.exp(-(y[:, k] ** 2 + x[:, k] ** 2) / (2 * spread**2)) * near[:, k]
+        bump = torch.exp(-(y[:, k] ** 2 + x[:, k] ** 2) / (2 * spread**2)) * is_near[:, k]
         of_class = labels[:, k].clamp(min=0)
-        target[every, of_class] = torch.maximum(target[every, of_class], bump)
+        target[indices, of_class] = torch.maximum(target[indices, of_class], bump)
     return target
 
 

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.layouts import count_files
 from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.detection.boxes import centered, overlaps
@@ -35,16 +34,7 @@ CLASSES, HELD_OUT = 80, 1000
 PARTS = ("train2017", "val2017")
 ANNOTATIONS = "annotations/instances_{}.json"
 
-LAYOUT = layout(
-    "coco",
-    {
-        "classes": lambda folder: len(_read(folder, PARTS[1])["categories"]),
-        "images": lambda folder: count_files(folder, PARTS, "*.jpg"),
-        "training images": "train2017/*.jpg",
-        "validation images": "val2017/*.jpg",
-    },
-)
-"""Table E.1 has 80 classes and about 123k images; the other two counts are the data set's own."""
+LAYOUT = layout("coco")
 
 Way = Literal["centernet", "ssd"]
 
@@ -64,21 +54,21 @@ def coco(way: Way, side: int) -> Splits:
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    folder, known = LAYOUT.folder(), {part: annotated(part) for part in PARTS}
-    count, tested = (len(files) for files, _ in known.values())
-    held = min(HELD_OUT, max(1, count // 10))
-    out = np.arange(held) * count // held
+    folder, annotations = LAYOUT.folder(), {part: annotated(part) for part in PARTS}
+    count, tested = (len(files) for files, _ in annotations.values())
+    n_validation = min(HELD_OUT, max(1, count // 10))
+    out = np.arange(n_validation) * count // n_validation
 
     def items(part: str, chosen: np.ndarray[Any, Any], training: bool) -> Items:
-        files, objects = known[part]
+        files, objects = annotations[part]
 
         def load(path: Path, picture: int) -> tuple[Tensor, Tensor]:
-            own = torch.from_numpy(objects[picture].copy())
+            rows = torch.from_numpy(objects[picture].copy())
             with require_extra("PIL.Image", "reading pictures").open(path) as opened:
-                return _cut(opened.convert("RGB"), own, way, side, training)
+                return _cut(opened.convert("RGB"), rows, way, side, training)
 
-        first = np.cumsum([0, *map(len, objects)])
-        boxes = hashlib.sha256(np.concatenate(objects).tobytes() + first.tobytes()).hexdigest()
+        starts = np.cumsum([0, *map(len, objects)])
+        boxes = hashlib.sha256(np.concatenate(objects).tobytes() + starts.tobytes()).hexdigest()
         form = way, side, training, boxes
         return Items(load, files[chosen], chosen, folder=folder / part, form=form)
 
@@ -99,24 +89,26 @@ def annotated(folder: Path, part: str) -> tuple[np.ndarray[Any, Any], list[np.nd
     Raises:
         ValueError: a picture is not there.
     """
-    content = _read(folder, part)
-    label = {k: n for n, k in enumerate(sorted(each["id"] for each in content["categories"]))}
-    images = sorted(content["images"], key=lambda each: int(each["id"]))
-    files, there = [each["file_name"] for each in images], {*os.listdir(folder / part)}
-    if missing := [name for name in files if name not in there]:
-        lacks = f"lacks {part}/{missing[0]}, which {ANNOTATIONS.format(part)} has"
-        raise LAYOUT.error(folder, lacks)
-    place = {each["id"]: k for k, each in enumerate(images)}
-    boxed = sorted(content["annotations"], key=lambda each: place[each["image_id"]])
-    rows = [(*each["bbox"], label[each["category_id"]], each.get("iscrowd", 0)) for each in boxed]
+    content = _read_annotations(folder, part)
+    label = {
+        k: n for n, k in enumerate(sorted(category["id"] for category in content["categories"]))
+    }
+    images = sorted(content["images"], key=lambda image: int(image["id"]))
+    files, present = [image["file_name"] for image in images], {*os.listdir(folder / part)}
+    if missing := [name for name in files if name not in present]:
+        problem = f"lacks {part}/{missing[0]}, which {ANNOTATIONS.format(part)} has"
+        raise LAYOUT.error(folder, problem)
+    place = {image["id"]: k for k, image in enumerate(images)}
+    boxed = sorted(content["annotations"], key=lambda box: place[box["image_id"]])
+    rows = [(*box["bbox"], label[box["category_id"]], box.get("iscrowd", 0)) for box in boxed]
     objects = np.array(rows, dtype=np.float32).reshape(-1, 6)
     objects[:, 2:4] += objects[:, :2]
-    of_image = [place[each["image_id"]] for each in boxed]
-    first = np.searchsorted(of_image, np.arange(1, len(images)))
-    return np.array(files), np.split(objects, first)
+    of_image = [place[box["image_id"]] for box in boxed]
+    borders = np.searchsorted(of_image, np.arange(1, len(images)))
+    return np.array(files), np.split(objects, borders)
 
 
-def _read(folder: Path, part: str) -> dict[str, Any]:
+def _read_annotations(folder: Path, part: str) -> dict[str, Any]:
     return json.loads((folder / ANNOTATIONS.format(part)).read_bytes())  # type: ignore[no-any-return]
 
 
@@ -128,12 +120,12 @@ def _cut(
     if not training:  # for CenterNet the smallest square around the picture
         wide, high = size if way == "ssd" else (max(size), max(size))
         window = Window((size[0] - wide) / 2, (size[1] - high) / 2, wide, high)
-        return normalized(window.cut(picture, side)), window.moved(objects, side)
+        return normalized(window.cut(picture, side)), window.transform(objects, side)
     objects = _cleaned(objects[objects[:, 5] == 0], size)
     ssd = way == "ssd"
     window = overlapping_window(size, objects[:, :4]) if ssd else scaled_window(size)
     image = normalized(_recolored(window.cut(picture, side)))
-    objects = window.moved(objects, side)
+    objects = window.transform(objects, side)
     if ssd:
         objects = objects[within(objects, torch.tensor([0.0, 0.0, side, side]))]
     return image, _cleaned(objects, (side, side))
@@ -142,15 +134,15 @@ def _cut(
 def _cleaned(objects: Tensor, size: tuple[int, int]) -> Tensor:
     """Objects cut at the edges of (width, height) pixels, without those of less than a pixel."""
     boxes = torch.minimum(objects[:, :4].clamp(min=0), objects.new_tensor([*size, *size]))
-    seen = (boxes[:, 2:] - boxes[:, :2] >= 1).all(1)
-    return torch.cat([boxes, objects[:, 4:]], dim=1)[seen]
+    is_visible = (boxes[:, 2:] - boxes[:, :2] >= 1).all(1)
+    return torch.cat([boxes, objects[:, 4:]], dim=1)[is_visible]
 
 
 @dataclass(frozen=True)
 class Window:
     """A rectangle of a picture, in its pixels."""
 
-    left: float
+    x0: float
     top: float
     width: float
     height: float
@@ -159,20 +151,20 @@ class Window:
     def cut(self, picture: Any, side: int) -> Any:
         """The window's content as a square picture of `side` pixels, bilinearly interpolated."""
         pillow = require_extra("PIL.Image", "cutting pictures")
-        corners = (self.left, self.top, self.left + self.width, self.top + self.height)
+        corners = (self.x0, self.top, self.x0 + self.width, self.top + self.height)
         fill = tuple(round(255 * share) for share in MEAN)
         way, bilinear = pillow.Transform.EXTENT, pillow.Resampling.BILINEAR
         cut = picture.transform((side, side), way, corners, bilinear, fillcolor=fill)
         return cut.transpose(pillow.Transpose.FLIP_LEFT_RIGHT) if self.flipped else cut
 
-    def moved(self, objects: Tensor, side: int) -> Tensor:
+    def transform(self, objects: Tensor, side: int) -> Tensor:
         """Objects of the picture, whose first four entries are boxes, in pixels of the square."""
-        shift = objects.new_tensor([self.left, self.top] * 2)
+        shift = objects.new_tensor([self.x0, self.top] * 2)
         scale = objects.new_tensor([side / self.width, side / self.height] * 2)
-        left, top, right, bottom = ((objects[:, :4] - shift) * scale).unbind(1)
+        x0, top, right, bottom = ((objects[:, :4] - shift) * scale).unbind(1)
         if self.flipped:
-            left, right = side - right, side - left
-        return torch.cat([torch.stack([left, top, right, bottom], 1), objects[:, 4:]], dim=1)
+            x0, right = side - right, side - x0
+        return torch.cat([torch.stack([x0, top, right, bottom], 1), objects[:, 4:]], dim=1)
 
 
 def scaled_window(size: tuple[int, int]) -> Window:
@@ -204,20 +196,22 @@ def overlapping_window(size: tuple[int, int], boxes: Tensor) -> Window:
     flipped = random.random() < 0.5
     ratio = random.uniform(1, 4) if random.random() < 0.5 else 1.0
     wide, high = (ratio * side for side in size)
-    left, top = (-random.uniform(0, (ratio - 1) * side) for side in size)
-    everything = Window(left, top, wide, high, flipped)
-    least = random.choice((None, 0.0, 0.1, 0.3, 0.5, 0.7, 0.9))  # None leaves the picture whole
-    if least is None or not len(boxes):
+    x0, top = (-random.uniform(0, (ratio - 1) * side) for side in size)
+    everything = Window(x0, top, wide, high, flipped)
+    min_overlap = random.choice(
+        (None, 0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+    )  # None leaves the picture whole
+    if min_overlap is None or not len(boxes):
         return everything
     for _ in range(40):
         width, height = (random.uniform(0.3, 1) * side for side in (wide, high))
         if not 0.5 < width / height < 2:
             continue
-        x = left + random.uniform(0, wide - width)
+        x = x0 + random.uniform(0, wide - width)
         y = top + random.uniform(0, high - height)
         part = boxes.new_tensor([[x, y, x + width, y + height]])
         inside = within(boxes, part[0])
-        if inside.any() and overlaps(boxes[inside], part).max() >= least:
+        if inside.any() and overlaps(boxes[inside], part).max() >= min_overlap:
             return Window(x, y, width, height, flipped)
     return everything
 

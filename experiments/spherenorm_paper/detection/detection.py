@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.layouts import data_folder
+from spherenorm_experiments.lookup import data_folder
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
 from spherenorm_experiments.task import Batch, Budget, Collected, Splits, Statistic, Task
 from spherenorm_paper.detection import centernet, ssd
@@ -101,7 +101,7 @@ class Detection(Task):
         """Objects are padded with -1 to those of the image that has most, at least to one."""
         images, objects = zip(*items, strict=True)
         none = torch.full((1, 6), -1.0)
-        rows = [own if len(own) else none for own in objects]
+        rows = [boxes if len(boxes) else none for boxes in objects]
         padded = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1.0)
         return torch.stack(images), padded
 
@@ -109,10 +109,10 @@ class Detection(Task):
         return (self.first_batch(self.data().train, 8)[0],)
 
     def fingerprint(self) -> str:
-        found = super().fingerprint()
+        fingerprint = super().fingerprint()
         if self.data_set == "coco" and self.start == "pretrained":
-            found += hashlib.sha256(self._published.read_bytes()).hexdigest()
-        return found
+            fingerprint += hashlib.sha256(self._published.read_bytes()).hexdigest()
+        return fingerprint
 
     @property
     def _published(self) -> Path:
@@ -122,7 +122,7 @@ class Detection(Task):
 def _small(detector: str) -> CenterNet | SSD:
     if detector == "ssd":
         stages, defaults = SMALL_VGG, Defaults((0.25, 0.4, 0.6), ((1.5,), (1.5,)))
-        return SSD(len(OBJECTS), stages, hidden=64, dilation=2, extras=(), defaults=defaults)
+        return SSD(len(OBJECTS), stages, width=64, dilation=2, extras=(), defaults=defaults)
     trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
     return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
 
@@ -167,7 +167,7 @@ OBJECTS = "AKS"
 """The characters that are objects, the classes."""
 
 SCENES = (1024, 128, 384)
-"""Of training, validation and test; each set has fonts of its own."""
+"""Counts of training, validation and test scenes; each set has fonts of its own."""
 
 MOST, EXTENT = 2, (0.3, 0.6)
 """Objects of an image; the least and largest share of it that a glyph's longer side takes."""
@@ -200,18 +200,18 @@ def glyph_scenes(
     images = np.empty((count, 3, size, size), dtype=np.uint8)
     objects = np.full((count, MOST, 6), -1, dtype=np.float32)
     for image, rows in zip(images, objects, strict=True):
-        scene, placed = _part_of_one(glyphs.photographs(), size, size, random).copy(), 0
+        scene, n_placed = _part_of_one(glyphs.photographs(), size, size, random).copy(), 0
         for _ in range(int(random.integers(1, MOST + 1))):
             label = int(random.integers(len(OBJECTS)))
             font, extent = str(random.choice(fonts)), size * random.uniform(*EXTENT)
             alpha = glyphs.mask(OBJECTS[label], font, extent, angle=random.uniform(-ANGLE, ANGLE))
             for _ in range(TRIES):
                 box = _box(alpha, size, random)
-                if all((box[:2] >= other[2:4]).any() or (box[2:] <= other[:2]).any()
-                       for other in rows[:placed]):  # fmt: skip
+                if all((box[:2] >= row[2:4]).any() or (box[2:] <= row[:2]).any()
+                       for row in rows[:n_placed]):  # fmt: skip
                     _draw(scene, alpha, box, random)
-                    rows[placed] = (*box, label, 0)
-                    placed += 1
+                    rows[n_placed] = (*box, label, 0)
+                    n_placed += 1
                     break
         image[:] = scene.transpose(2, 0, 1)
     return images, objects
@@ -226,16 +226,16 @@ def _part_of_one(
 def _box(alpha: Image, size: int, random: np.random.Generator) -> Image:
     """A random box of the glyph's size."""
     height, width = alpha.shape
-    left, top = (int(random.integers(size - side + 1)) for side in (width, height))
-    return np.array([left, top, left + width, top + height])
+    x0, top = (int(random.integers(size - side + 1)) for side in (width, height))
+    return np.array([x0, top, x0 + width, top + height])
 
 
 def _draw(scene: Image, alpha: Image, box: Image, random: np.random.Generator) -> None:
     """Draw a glyph in the box, whose texture is brighter or darker than the ground."""
-    left, top, right, bottom = box
-    part = scene[top:bottom, left:right]
+    x0, top, right, bottom = box
+    part = scene[top:bottom, x0:right]
     ground = part.astype(np.float32)
-    fill = _part_of_one(glyphs.textures(), bottom - top, right - left, random)
+    fill = _part_of_one(glyphs.textures(), bottom - top, right - x0, random)
     level = ground.mean()
     below, above = level - CONTRAST, 255 - level - CONTRAST  # the room for a shift
     up = bool(above > 0 and (below <= 0 or random.random() < 0.5))

@@ -30,7 +30,7 @@ VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)
 """The widths of VGG-16's convolutions, by stage."""
 
 EXTRAS = ((256, 512, 2), (128, 256, 2), (128, 256, 1), (128, 256, 1))
-"""Of each further map channels, outputs and stride: a 1 x 1 convolution and a 3 x 3 one, with
+"""Channels, outputs and stride of each further map: a 1 x 1 convolution and a 3 x 3 one, with
 padding if it has a stride."""
 
 VARIANCES = (0.1, 0.2)
@@ -99,7 +99,7 @@ class SSD(nn.Module):
 
     Example:
         >>> defaults = Defaults((0.2, 0.4, 0.8), ((), (2,)))
-        >>> model = SSD(3, ((8,), (16,)), hidden=16, extras=(), defaults=defaults)
+        >>> model = SSD(3, ((8,), (16,)), width=16, extras=(), defaults=defaults)
         >>> [tuple(x.shape) for x in model(torch.randn(2, 3, 16, 16))]
         [(2, 768, 4), (2, 768, 4), (768, 4)]
     """
@@ -108,7 +108,7 @@ class SSD(nn.Module):
         self,
         classes: int = 80,
         widths: Sequence[Sequence[int]] = VGG16,
-        hidden: int = 1024,
+        width: int = 1024,
         dilation: int = 6,
         extras: Sequence[tuple[int, int, int]] = EXTRAS,
         defaults: Defaults = SSD300,
@@ -120,10 +120,10 @@ class SSD(nn.Module):
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
         self.hidden = nn.Sequential(
             nn.MaxPool2d(3, 1, padding=1),
-            *(nn.Conv2d(widths[-1][-1], hidden, 3, 1, dilation, dilation), nn.ReLU()),
-            *(nn.Conv2d(hidden, hidden, 1), nn.ReLU()),
+            *(nn.Conv2d(widths[-1][-1], width, 3, 1, dilation, dilation), nn.ReLU()),
+            *(nn.Conv2d(width, width, 1), nn.ReLU()),
         )
-        channels = [widths[-2][-1], hidden, *(outputs for _, outputs, _ in extras)]
+        channels = [widths[-2][-1], width, *(outputs for _, outputs, _ in extras)]
         self.extras = nn.ModuleList(map(_extra, channels[1:], extras))
         self.offsets, self.scores = (
             nn.ModuleList(
@@ -138,12 +138,15 @@ class SSD(nn.Module):
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Maps:
-        """Of images of shape (images, 3, height, width); the background is the first class."""
+        """Return the predictions for images of shape (images, 3, height, width).
+
+        The background is the first class.
+        """
         x = self.trunk[0](images)
         for stage in self.trunk[1:-1]:
             x = stage(F.max_pool2d(x, 2, ceil_mode=True))  # 75 rows become 38
-        first = self.scale[:, None, None] * F.normalize(x)
-        maps = [first, self.hidden(self.trunk[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
+        scaled = self.scale[:, None, None] * F.normalize(x)
+        maps = [scaled, self.hidden(self.trunk[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
         for extra in self.extras:
             maps.append(extra(maps[-1]))
 
@@ -192,8 +195,8 @@ def default_boxes(shapes: Sequence[tuple[int, int]], defaults: Defaults) -> Tens
         y, x = ((torch.arange(n) + 0.5) * defaults.steps.get(n, 1 / n) for n in shape)
         center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)[:, :, None]
         size = torch.tensor(defaults.sizes(level))
-        both = center.expand(*shape, len(size), 2), size.expand(*shape, len(size), 2)
-        boxes.append(torch.cat(both, dim=-1).flatten(0, 2))
+        centers_and_sizes = center.expand(*shape, len(size), 2), size.expand(*shape, len(size), 2)
+        boxes.append(torch.cat(centers_and_sizes, dim=-1).flatten(0, 2))
     return torch.cat(boxes)
 
 
@@ -228,13 +231,13 @@ def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
     """
     overlap = overlaps(boxes, cornered(defaults))  # images, n, m
     overlap = torch.where(labels[..., None] >= 0, overlap, -1.0)
-    most, taken = overlap.max(dim=1)
-    taken = torch.where(most >= MATCHED, taken, -1)
-    every, best = torch.arange(len(boxes), device=boxes.device), overlap.argmax(dim=2)
+    largest, matches = overlap.max(dim=1)
+    matches = torch.where(largest >= MATCHED, matches, -1)
+    indices, best = torch.arange(len(boxes), device=boxes.device), overlap.argmax(dim=2)
     for k in range(labels.shape[1]):
-        place = every, best[:, k]
-        taken[place] = torch.where(labels[:, k] >= 0, k, taken[place])
-    return taken
+        place = indices, best[:, k]
+        matches[place] = torch.where(labels[:, k] >= 0, k, matches[place])
+    return matches
 
 
 def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int) -> Tensor:
@@ -245,16 +248,16 @@ def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int) -> Tensor:
     """
     offsets, logits, places = maps
     boxes = boxes / side
-    found = matched(boxes, labels, places)
-    taken, index = found >= 0, found.clamp(min=0)
+    matches = matched(boxes, labels, places)
+    is_matched, index = matches >= 0, matches.clamp(min=0)
     truth = boxes.gather(1, index[..., None].expand(-1, -1, 4))
-    wanted = encoded(centered(truth)[taken], places.expand_as(truth)[taken])
-    off = F.smooth_l1_loss(offsets[taken], wanted, reduction="sum")
-    target = torch.where(taken, labels.gather(1, index) + 1, 0)
+    wanted = encoded(centered(truth)[is_matched], places.expand_as(truth)[is_matched])
+    off = F.smooth_l1_loss(offsets[is_matched], wanted, reduction="sum")
+    target = torch.where(is_matched, labels.gather(1, index) + 1, 0)
     entropy = F.cross_entropy(logits.transpose(1, 2), target, reduction="none")
-    rank = torch.where(taken, -1.0, entropy.detach()).argsort(1, descending=True).argsort(1)
-    hard = ~taken & (rank < NEGATIVES * taken.sum(1, keepdim=True))
-    return (off + entropy[taken | hard].sum()) / taken.sum().clamp(min=1)
+    rank = torch.where(is_matched, -1.0, entropy.detach()).argsort(1, descending=True).argsort(1)
+    hard = ~is_matched & (rank < NEGATIVES * is_matched.sum(1, keepdim=True))
+    return (off + entropy[is_matched | hard].sum()) / is_matched.sum().clamp(min=1)
 
 
 def ssd_detections(maps: Maps, side: int, candidates: int = CANDIDATES) -> list[Tensor]:
@@ -264,9 +267,9 @@ def ssd_detections(maps: Maps, side: int, candidates: int = CANDIDATES) -> list[
     """
     offsets, logits, places = maps
     shares = logits.softmax(-1)[..., 1:].transpose(1, 2)
-    every = cornered(decoded(offsets, places)).clamp(0, 1) * side
-    found = []
-    for image, of_class in zip(every, shares, strict=True):
+    corners = cornered(decoded(offsets, places)).clamp(0, 1) * side
+    by_label = []
+    for image, of_class in zip(corners, shares, strict=True):
         scores, index = of_class.topk(min(candidates, of_class.shape[1]))
         used = int((scores >= LEAST).sum(1).max())
         scores, boxes = scores[:, :used], image[index[:, :used]]
@@ -274,5 +277,5 @@ def ssd_detections(maps: Maps, side: int, candidates: int = CANDIDATES) -> list[
         keep = (scores >= LEAST) & ~suppressed(boxes, SUPPRESSED)
         ranked, order = scores.flatten().sort(descending=True, stable=True)
         boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
-        found += detections(boxes, ranked[None], label, keep)
-    return found
+        by_label += detections(boxes, ranked[None], label, keep)
+    return by_label

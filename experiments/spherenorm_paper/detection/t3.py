@@ -31,7 +31,7 @@ def _condition(row: Mapping[str, Any]) -> Condition:
         options,
         Setup({**options, "data_set": "coco"}, {}, {"lr": float(row["rate"])}, fields),
         tiers={"smoke": Setup({"side": 16})},
-        theirs=row["theirs"],
+        paper_setup=row["theirs"],
         benchmark="MS-COCO",
         paper={"AP": {name: row[name] for name in ("Adam", "AdamP")}},
         cites=says("t3.boosts"),

@@ -42,7 +42,7 @@ APPEARANCE = glyphs.Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contra
 """Glyphs on which a small network learns something in 200 steps, and optimizers still differ."""
 
 MAGNITUDE = 4.0
-"""Of RandAugment on glyphs: at 9 they are turned by 27 degrees and shifted by 5 of 12 pixels."""
+"""RandAugment's on glyphs: at 9 they are turned by 27 degrees and shifted by 5 of 12 pixels."""
 
 
 class Averaged(nn.Module):
@@ -106,8 +106,8 @@ class Classification(Task):
         return imagenet(side, augmentation.rand_augment if augmented else None)
 
     def model(self) -> nn.Module:
-        given = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
-        options = {name: value for name, value in given.items() if value is not None}
+        options = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
+        options = {name: value for name, value in options.items() if value is not None}
         sizes = FULL if self.data_set == "imagenet" else SMALL
         model = sizes[self.network](classes=self._classes, **options)
         return model if self.averaged is None else Averaged(model, self.averaged)
@@ -130,7 +130,7 @@ class Classification(Task):
         return {"accuracy": Mean(100.0 * (model(images).argmax(1) == labels))}
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        """Of photographs eight: the audit takes a dozen passes in float64."""
+        """Return eight photographs: the audit takes a dozen passes in float64."""
         count = 8 if self.data_set == "imagenet" else 64
         return tuple(self.first_batch(self.data().train, count)[:-1])
 

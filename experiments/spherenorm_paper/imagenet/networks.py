@@ -84,16 +84,16 @@ class InvertedResidual(nn.Module):
         self, inputs: int, row: Block, activation: Activation, drop: float, widens: bool
     ) -> None:
         super().__init__()
-        hidden, depthwise = row.expansion * inputs, None if widens else activation
+        n_hidden, depthwise = row.expansion * inputs, None if widens else activation
         layers: list[nn.Module] = []
         if row.expansion > 1:
-            layers.append(convolution(inputs, hidden, activation=activation))
-        layers.append(convolution(hidden, hidden, row.kernel, row.stride, hidden, depthwise))
+            layers.append(convolution(inputs, n_hidden, activation=activation))
+        layers.append(convolution(n_hidden, n_hidden, row.kernel, row.stride, n_hidden, depthwise))
         if row.squeeze:
-            layers.append(SqueezeExcitation(hidden, max(1, inputs // row.squeeze), widens))
+            layers.append(SqueezeExcitation(n_hidden, max(1, inputs // row.squeeze), widens))
         if widens:
             layers.append(nn.ReLU6())
-        self.body = nn.Sequential(*layers, convolution(hidden, row.outputs))
+        self.body = nn.Sequential(*layers, convolution(n_hidden, row.outputs))
         self.drop = StochasticDepth(drop)
         fits = inputs <= row.outputs if widens else inputs == row.outputs
         self.is_residual = row.stride == 1 and fits
@@ -234,9 +234,11 @@ def rexnet(
         for number, (repeats, stride, squeezed) in enumerate(stages)
         for place in range(repeats)
     ]
-    first, growth = channels
-    outputs = [round(width * (first + growth * k / len(shapes))) for k in range(len(shapes))]
-    rows = [Block(own, *shape) for own, shape in zip(outputs, shapes, strict=True)]
+    stem_channels, growth = channels
+    outputs = [
+        round(width * (stem_channels + growth * k / len(shapes))) for k in range(len(shapes))
+    ]
+    rows = [Block(n_inputs, *shape) for n_inputs, shape in zip(outputs, shapes, strict=True)]
     wide = round(width * stem), math.floor(width * features)
     return partial(InvertedNetwork, rows, *wide, widens=True, **options)
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.tables import gap, parse_table
+from spherenorm_experiments.tables import parse_table, subtract_printed
 from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
@@ -27,10 +27,10 @@ Row = Mapping[str, Any]
 def _arm(name: str, rate: float, decay: float, against: Sequence[str] | None = None) -> Arm:
     """An optimizer with the paper's rate and weight decay; ours is ten times that."""
     sgd = name.startswith("SGD")
-    usual: dict[str, Any] = NESTEROV if sgd else {}
-    ours, theirs = ({**usual, "weight_decay": factor * decay} for factor in (10, 1))
+    common: dict[str, Any] = NESTEROV if sgd else {}
+    embedded, paper = ({**common, "weight_decay": factor * decay} for factor in (10, 1))
     tune = {"lr": SGD_RATES if sgd else ADAM_RATES}
-    return Arm(name, tune, ours, against, {**theirs, "lr": rate})
+    return Arm(name, tune, embedded, against, {**paper, "lr": rate})
 
 
 PLAIN_ADAMW: dict[str, Any] = {
@@ -40,15 +40,15 @@ PLAIN_ADAMP = Arm("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "wei
 """The arms of Tables D.2 and D.3, which share the search of the table."""
 
 
-def _whole(row: Row, *names: str) -> dict[str, Any]:
+def _select_integers(row: Row, *names: str) -> dict[str, Any]:
     """The whole numbers of a row."""
     return {name: int(row[name].value) for name in names}
 
 
 def _condition(row: Row, cites: str, embedded: Setup, real: Setup, **more: Any) -> Condition:
     """A row on glyphs and on ImageNet."""
-    given = {"cites": says(cites), "spread": float(row["spread"].value), **more}
-    return Condition(row["row"], "classification", embedded, real, **given)
+    options = {"cites": says(cites), "spread": float(row["spread"].value), **more}
+    return Condition(row["row"], "classification", embedded, real, **options)
 
 
 def _in_small_tier(epochs: int | None) -> dict[str, Setup | None]:
@@ -76,7 +76,7 @@ three seeds (Table H.1); our spread."""
 
 
 def _t2_condition(row: Row) -> Condition:
-    ours, theirs = (
+    embedded, paper = (
         {
             **(SMOOTHED if row["smoothed"] else {}),
             **({"cutmix": float(row[share].value)} if row[share] else {}),
@@ -85,10 +85,10 @@ def _t2_condition(row: Row) -> Condition:
     )
     return _condition(
         row, row["cites"],
-        Setup({"network": row["network"], **ours}, {"warmup": 1.0}),
-        on_imagenet(row["network"], options=theirs, **_whole(row, "epochs", "batch_size")),
+        Setup({"network": row["network"], **embedded}, {"warmup": 1.0}),
+        on_imagenet(row["network"], options=paper, **_select_integers(row, "epochs", "batch_size")),
         tiers=_in_small_tier(9 if row["row"] == "ResNet-18" else None),
-        theirs=f"{row['row']}, ImageNet", benchmark="ImageNet",
+        paper_setup=f"{row['row']}, ImageNet", benchmark="ImageNet",
         paper={"accuracy": {arm.name: row[arm.name] for arm in T2_ARMS}},
     )  # fmt: skip
 
@@ -111,7 +111,10 @@ T2 = Comparison(
     conditions=T2_CONDITIONS,
     claims=[
         *projection(T2_CONDITIONS, ("SGD", "SGDP"), ("AdamW", "AdamP")),
-        *(score_claim(each, ADAM, ADAMW, primary=False, **OF_DECAY) for each in T2_CONDITIONS),
+        *(
+            score_claim(condition, ADAM, ADAMW, primary=False, **OF_DECAY)
+            for condition in T2_CONDITIONS
+        ),
     ],
     first_seed=120,
     measures=DETECTED,
@@ -140,8 +143,8 @@ def _d2_condition(row: Row) -> Condition:
         Setup({"network": row["network"], **TECHNIQUES, "dropout": 0.2}, {"warmup": 0.5}),
         on_imagenet(row["network"], options={**TECHNIQUES, "averaged": 0.9999},
                     regime={"warmup": 5.0}, epochs=400, batch_size=512),
-        tiers=_in_small_tier(_whole(row, "epochs")["epochs"] if row["epochs"] else None),
-        theirs=f"{row['row']}, ImageNet",
+        tiers=_in_small_tier(_select_integers(row, "epochs")["epochs"] if row["epochs"] else None),
+        paper_setup=f"{row['row']}, ImageNet",
         paper={
             "accuracy": {name: row[name] for name in ("baseline", "AdamP")},
             "accuracy, by the network's authors": {"baseline": row["paper"]},
@@ -177,7 +180,7 @@ micro-batches of 256, with its accuracies; our spread."""
 
 
 def _d3_condition(row: Row) -> Condition:
-    numbers = _whole(row, "ours", "parts", "large parts", "batch_size")
+    numbers = _select_integers(row, "ours", "parts", "large parts", "batch_size")
     regime = {"warmup": 1.0, "micro_batches": numbers["parts"]}
     return _condition(
         row, "d3.table",
@@ -185,7 +188,7 @@ def _d3_condition(row: Row) -> Condition:
         on_imagenet("resnet50", regime={"micro_batches": numbers["large parts"]}, epochs=100,
                     batch_size=numbers["batch_size"]),
         tiers={"smoke": Setup(fields={"batch_size": 256})},
-        theirs=row["theirs"],
+        paper_setup=row["theirs"],
         paper={"accuracy": {name: row[name] for name in ("AdamW", "AdamP")}},
     )  # fmt: skip
 
@@ -215,7 +218,10 @@ SMALL, *_, LARGE = D3_ROWS
     cites=says("d3.greater"),
     text="AdamP's gain in accuracy is larger at batch 288 than at batch 32, which stands for the "
     "regular one",
-    paper=gap(gap(LARGE["AdamP"], LARGE["AdamW"]), gap(SMALL["AdamP"], SMALL["AdamW"])),
+    paper=subtract_printed(
+        subtract_printed(LARGE["AdamP"], LARGE["AdamW"]),
+        subtract_printed(SMALL["AdamP"], SMALL["AdamW"]),
+    ),
 )  # fmt: skip
 def _grows(runs: Runs) -> pd.Series:
     small, large = (
@@ -228,7 +234,7 @@ def _grows(runs: Runs) -> pd.Series:
 @D3.claim(
     "adamw-falls", "> 0", unit="pp", is_performance=True, cites=says("d3.decrease"),
     text="AdamW's accuracy falls from batch 32 to batch 288",
-    paper=gap(SMALL["AdamW"], LARGE["AdamW"]),
+    paper=subtract_printed(SMALL["AdamW"], LARGE["AdamW"]),
 )  # fmt: skip
 def _falls(runs: Runs) -> pd.Series:
     return runs.selected("batch 32", "AdamW").test - runs.selected("batch 288", "AdamW").test

@@ -80,18 +80,7 @@ def _lines(folder: Path, part: str) -> Iterator[list[str]]:
             yield line.split()
 
 
-def _length(part: str, folder: Path) -> int:
-    """The tokens of a part, with the ends of its lines."""
-    return sum(len(line) + 1 for line in _lines(folder, part))
-
-
-LAYOUT = layout(
-    "wikitext-103",
-    {
-        "vocabulary": lambda folder: len(_vocabulary(_lines(folder, "train"), END)),
-        **{f"{part} tokens": functools.partial(_length, part) for part in PARTS},
-    },
-)
+LAYOUT = layout("wikitext-103")
 
 
 @LAYOUT.reader
@@ -128,7 +117,7 @@ def source_corpus() -> Corpus:
         return numbers.get(character, numbers[UNKNOWN])
 
     return len(numbers), {
-        part: torch.cat([_encoded(_source(each), number)[:length] for each in modules]).long()
+        part: torch.cat([_encoded(_source(module), number)[:length] for module in modules]).long()
         for part, (modules, length) in LIBRARY.items()
     }
 
@@ -191,7 +180,9 @@ class Language(Task):
     def model(self) -> nn.Module:
         count, _ = self._corpus
         # A checkpoint would not hold the memories of several processes.
-        alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        is_single_process = not (
+            dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        )
         return TransformerXL(
             count,
             layers=self.layers,
@@ -200,7 +191,7 @@ class Language(Task):
             inner=self.inner,
             cutoffs=[cutoff for cutoff in CUTOFFS[self.data_set] if cutoff < count],
             memory=self.memory,
-            recurrent=self.recurrent and alone,
+            recurrent=self.recurrent and is_single_process,
             dropout=self.dropout,
             weight_norm=self.weight_norm,
         )
@@ -225,11 +216,6 @@ class Language(Task):
 
     def audit_inputs(self) -> tuple[Any, ...]:
         return tuple(self.first_batch(self.data().train, 4))
-
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The layers; the vocabulary, whose methods the model calls, is sharded with the model."""
-        assert isinstance(model, TransformerXL)
-        return list(model.layers)
 
     @property
     def _corpus(self) -> Corpus:

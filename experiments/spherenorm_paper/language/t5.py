@@ -9,8 +9,8 @@ import pandas as pd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.comparison_report import invariant_share
 from spherenorm_experiments.runs import Runs, number
-from spherenorm_experiments.tables import gap, negative, parse_table
-from spherenorm_experiments.verdict import OURS
+from spherenorm_experiments.tables import negative, parse_table, subtract_printed
+from spherenorm_experiments.verdict import BEYOND_PAPER
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -34,8 +34,8 @@ FULL = {
 SMOKE = {"layers": 1, "width": 16, "inner": 16, "segment": 24, "memory": 8}
 """Options of the smoke tier: its text is as long as that of the small one."""
 
-MARGIN = float(gap(PLAIN["AdamW"], PLAIN["AdamP"]).value or 0)
-"""Of perplexities that are equivalent: the difference that the paper calls none."""
+MARGIN = float(subtract_printed(PLAIN["AdamW"], PLAIN["AdamP"]).value or 0)
+"""The margin of equivalent perplexities: the difference that the paper calls none."""
 
 CONDITIONS = [
     Condition(
@@ -48,13 +48,13 @@ CONDITIONS = [
             fields={"epochs": 17, "batch_size": 60},
         ),
         tiers={"smoke": Setup(SMOKE)},
-        theirs=f"{row['theirs']}, WikiText-103",
+        paper_setup=f"{row['theirs']}, WikiText-103",
         benchmark="WikiText-103",
         paper={
             "minus perplexity": {name: negative(row[name]) for name in NAMES},
             "perplexity": {name: row[name] for name in NAMES},
         },
-        cites=OURS if row["cites"] == "ours" else says(row["cites"]),
+        cites=BEYOND_PAPER if row["cites"] == "ours" else says(row["cites"]),
         unit="perplexity",
         margin=MARGIN,
         spread=float(row["spread"].value),
@@ -88,17 +88,17 @@ T5 = Comparison(
 
 def _share(runs: Runs, label: str) -> float | None:
     """The percentage of invariant parameters: a count of the network, which no seed changes."""
-    own = runs.selected(label, "AdamP")
-    return None if own.empty else float(number(own, invariant_share).mean())
+    runs_of_adamp = runs.selected(label, "AdamP")
+    return None if runs_of_adamp.empty else float(number(runs_of_adamp, invariant_share).mean())
 
 
 def _share_of_gain(runs: Runs) -> str:
     """The gain without normalization as a share of that with it."""
-    plain, normalized = (
+    without_norm, normalized = (
         (runs.selected(label, "AdamP").test - runs.selected(label, "AdamW").test).mean()
         for label in ("plain", "weight norm")
     )
-    share = plain / normalized
+    share = without_norm / normalized
     return f"{share:.0%} of the gain with weight normalization" if math.isfinite(share) else ""
 
 
@@ -110,7 +110,7 @@ def _as_adamw(runs: Runs) -> pd.Series:
 
 
 @T5.claim("adamw.normalization-harms", "> 0", unit="perplexity", equivalence_margin=MARGIN,
-          is_performance=True, paper=gap(NORMALIZED["AdamW"], PLAIN["AdamW"]),
+          is_performance=True, paper=subtract_printed(NORMALIZED["AdamW"], PLAIN["AdamW"]),
           cites=says("t5.harms"))  # fmt: skip
 def _harms(runs: Runs) -> pd.Series:
     """AdamW scores higher without weight normalization than with it."""
@@ -118,7 +118,7 @@ def _harms(runs: Runs) -> pd.Series:
 
 
 @T5.claim("adamp.normalization-helps", "> 0", unit="perplexity", equivalence_margin=MARGIN,
-          is_performance=True, paper=gap(PLAIN["AdamW"], NORMALIZED["AdamP"]),
+          is_performance=True, paper=subtract_printed(PLAIN["AdamW"], NORMALIZED["AdamP"]),
           cites=says("t5.beats"))  # fmt: skip
 def _helps(runs: Runs) -> pd.Series:
     """AdamP with weight normalization scores higher than AdamW without."""
@@ -133,6 +133,6 @@ def _none(runs: Runs) -> float | None:
 
 @T5.claim("normalized.invariant-share", "> 50", decision_margin=0.5, unit="%",
           cites=says("t5.artificially"))  # fmt: skip
-def _most(runs: Runs) -> float | None:
+def _share_of_best(runs: Runs) -> float | None:
     """With weight normalization more than half of its parameters are."""
     return _share(runs, "weight norm")

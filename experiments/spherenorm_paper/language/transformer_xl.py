@@ -46,8 +46,8 @@ class TransformerXL(nn.Module):
             not depend on the scale of v.
     """
 
-    kept: Tensor
-    kept_tokens: Tensor | None
+    recent: Tensor
+    recent_tokens: Tensor | None
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class TransformerXL(nn.Module):
     ) -> None:
         super().__init__()
         self.memory, self.recurrent, self.width = memory, recurrent, width
-        self.register_buffer("kept", None, persistent=False)
-        self.register_buffer("kept_tokens", None, persistent=False)
+        self.register_buffer("recent", None, persistent=False)
+        self.register_buffer("recent_tokens", None, persistent=False)
         self.tokens = AdaptiveVocabulary(vocabulary, width, cutoffs)
         self.layers = nn.ModuleList(
             Layer(width, heads, inner, dropout, weight_norm) for _ in range(layers)
@@ -89,23 +89,25 @@ class TransformerXL(nn.Module):
         inputs = windows[:, :-1].clamp(min=0)
         context, segment = inputs[:, : self.memory], inputs[:, self.memory :]
         if self._goes_on(context):
-            past = list(self.kept.unbind())
+            past = list(self.recent.unbind())
         else:
             with torch.no_grad():
-                past = self.read(context)[1]
-        output, kept = self.read(segment, past)
+                past = self.forward_segment(context)[1]
+        output, memory = self.forward_segment(segment, past)
         if self.recurrent and self.training:
-            self.kept, self.kept_tokens = torch.stack(kept), segment
+            self.recent, self.recent_tokens = torch.stack(memory), segment
         return self.tokens.losses(output, windows[:, self.memory + 1 :])
 
     def _goes_on(self, context: Tensor) -> bool:
         """True if this context ends as the segment does whose hidden states are kept."""
-        if not self.training or self.kept_tokens is None:
+        if not self.training or self.recent_tokens is None:
             return False
-        common = min(self.memory, self.kept_tokens.shape[1])
-        return torch.equal(self.kept_tokens[:, -common:], context[:, -common:])
+        common = min(self.memory, self.recent_tokens.shape[1])
+        return torch.equal(self.recent_tokens[:, -common:], context[:, -common:])
 
-    def read(self, segment: Tensor, past: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
+    def forward_segment(
+        self, segment: Tensor, past: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
         """The output at each token of a segment, and the memory for the next segment.
 
         Args:
@@ -115,12 +117,12 @@ class TransformerXL(nn.Module):
         hidden = self.dropout(F.embedding(segment, self.tokens.table) * math.sqrt(self.width))
         reach = segment.shape[1] + (past[0].shape[1] if past else 0)
         positions = self.dropout(sinusoids(reach, self.width).to(hidden))
-        kept = []
+        memory = []
         for number, layer in enumerate(self.layers):
             context = torch.cat([past[number], hidden], dim=1) if past else hidden
-            kept.append(context[:, max(0, reach - self.memory) :].detach())
+            memory.append(context[:, max(0, reach - self.memory) :].detach())
             hidden = layer(hidden, context, positions, self.content_bias, self.position_bias)
-        return self.dropout(hidden), kept
+        return self.dropout(hidden), memory
 
 
 class Layer(nn.Module):
@@ -162,10 +164,10 @@ class Layer(nn.Module):
         distance = self.position(positions).unflatten(-1, (self.heads, -1))
         key, value = self.key_value(context).unflatten(-1, (2, self.heads, -1)).unbind(2)
         scores = torch.einsum("bihe,bjhe->bhij", query + content, key)
-        moved = torch.einsum("bihe,jhe->bhij", query + position, distance)
-        scores = (scores + relative_shift(moved)) / math.sqrt(query.shape[-1])
-        seen = torch.ones(length, reach, dtype=torch.bool, device=x.device).tril(reach - length)
-        shares = scores.masked_fill(~seen, -math.inf).softmax(dim=-1)
+        by_distance = torch.einsum("bihe,jhe->bhij", query + position, distance)
+        scores = (scores + relative_shift(by_distance)) / math.sqrt(query.shape[-1])
+        visible = torch.ones(length, reach, dtype=torch.bool, device=x.device).tril(reach - length)
+        shares = scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
         return torch.einsum("bhij,bjhe->bihe", shares, value).flatten(2)
 
 
@@ -236,19 +238,19 @@ class AdaptiveVocabulary(nn.Module):
             targets: tokens, or -1.
         """
         rows, wanted = hidden.flatten(0, -2), targets.flatten()
-        first = self.spans[0][1]
-        logits = F.linear(rows, self.table[:first], self.bias[:first])
+        n_frequent = self.spans[0][1]
+        logits = F.linear(rows, self.table[:n_frequent], self.bias[:n_frequent])
         if self.clusters is not None:
             logits = torch.cat([logits, self.clusters(rows)], dim=-1)
         common = logits.log_softmax(dim=-1)  # of the first cluster's tokens and the other clusters
         cutoffs = torch.tensor([start for start, _ in self.spans[1:]], device=wanted.device)
         cluster = torch.bucketize(wanted, cutoffs, right=True)
-        column = torch.where(cluster > 0, first + cluster - 1, wanted.clamp(min=0))
-        found = -common.gather(1, column[:, None])[:, 0]
+        column = torch.where(cluster > 0, n_frequent + cluster - 1, wanted.clamp(min=0))
+        losses = -common.gather(1, column[:, None])[:, 0]
         for number, (start, stop) in enumerate(self.spans[1:], start=1):
             # With no target in it, a cluster still takes part: its gradient is 0, not missing.
             inside = (cluster == number).nonzero()[:, 0]
             logits = F.linear(rows[inside], self.table[start:stop], self.bias[start:stop])
-            own = F.cross_entropy(logits, wanted[inside] - start, reduction="none")
-            found = found.index_add(0, inside, own)
-        return found.masked_fill(wanted < 0, 0.0).view_as(targets)
+            cluster_loss = F.cross_entropy(logits, wanted[inside] - start, reduction="none")
+            losses = losses.index_add(0, inside, cluster_loss)
+        return losses.masked_fill(wanted < 0, 0.0).view_as(targets)

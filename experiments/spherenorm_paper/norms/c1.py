@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.comparison import Condition
-from spherenorm_experiments.runs import Result, Runs, across, number
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, parse_table
+from spherenorm_experiments.runs import RecordedNumber, Result, Runs, align_seeds, number
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper_columns, parse_table
 from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, points
@@ -60,38 +60,50 @@ def _right(item: Result, kind: str) -> float | None:
     share: float | None = item.summary.get(f"projected_{kind}")
     if share is None:
         delta = item.spec.hyper_parameters["delta"]
-        return percent_right(delta, invariant=kind == "invariant")(item)
+        detected: float | None = percent_right(delta, invariant=kind == "invariant")(item)
+        return detected
     return share if kind == "invariant" else 100 - share
 
 
-def _cosines(item: Result, kind: str) -> np.ndarray:
-    """|cos(w, g)| at the end of training: of whole variant weights, of an invariant's rows."""
-    kept: np.ndarray | None = item.arrays.get(f"cosines_{kind}")
-    if kept is not None:
-        return kept
-    found = []
-    for each in statistics_of(item, invariant=kind == "invariant"):
-        shape = item.summary["shapes"][each.name]
-        rows, size = (each.layer, shape) if kind == "variant" else (each.channels, shape[1:])
-        found.append(rows[-COSINE_BATCHES:].max(axis=1) / math.sqrt(math.prod(size)))
-    cosines: np.ndarray = np.nan_to_num(np.array(found))
-    return cosines
+def _cosines(run: Result, kind: str) -> list[float]:
+    """Return |cos(w, g)| at the end of training: of whole variant weights, of an invariant's rows.
+
+    Six digits are kept.
+    """
+    cosines: np.ndarray | None = run.arrays.get(f"cosines_{kind}")
+    if cosines is None:
+        by_weight = []
+        for weight in statistics_of(run, invariant=kind == "invariant"):
+            shape = run.summary["shapes"][weight.name]
+            statistic, size = weight.channels, shape[1:]
+            if kind == "variant":
+                statistic, size = weight.layer, shape
+            largest = statistic[-COSINE_BATCHES:].max(axis=1)
+            by_weight.append(largest / math.sqrt(math.prod(size)))
+        cosines = np.nan_to_num(np.array(by_weight))
+    return [float(f"{cosine:.6g}") for cosine in cosines.flat]
+
+
+COSINES = {
+    kind: RecordedNumber(f"cosines of {kind} weights", partial(_cosines, kind=kind))
+    for kind in PAPER_COSINES
+}
 
 
 def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
     """The runs at a threshold, at the rate that a seed chooses at 0.1."""
-    return runs.selected(network, _name(delta), by=_name(USUAL))
+    return runs.selected(network, _name(delta), rate_chosen_by=_name(USUAL))
 
 
 def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
     """The range of 99 % of the cosines of each kind at 0.1 and one rate; empty without a run."""
-    own = runs.complete_grid(network, _name(USUAL))
-    found: dict[str, tuple[float, float]] = {}
-    for kind in PAPER_COSINES if len(own) else ():
-        cosines = [_cosines(item, kind) for item in own.run[own.lr == own.lr.min()]]
+    complete = runs.complete_grid(network, _name(USUAL))
+    ranges: dict[str, tuple[float, float]] = {}
+    for kind in PAPER_COSINES if len(complete) else ():
+        cosines = [COSINES[kind](item) for item in complete.run[complete.lr == complete.lr.min()]]
         low, high = np.quantile(cosines, (0.005, 0.995))
-        found[kind] = float(low), float(high)
-    return found
+        ranges[kind] = float(low), float(high)
+    return ranges
 
 
 LEFT_ALONE, PROJECTED = "variant left alone (%)", "invariant projected (%)"
@@ -103,13 +115,14 @@ def _detects(
 ) -> Claim:  # fmt: skip
     """A claim about the least share that is right over some thresholds."""
     worst = -math.inf if relation[0] == ">" else math.inf
-    key, said = partial(_right, kind=kind), "more" if relation[0] == ">" else "less"
+    key, direction = partial(_right, kind=kind), "more" if relation[0] == ">" else "less"
 
-    def least(runs: Runs) -> pd.Series:
-        return across(number(_at(runs, network, d), key, worst) for d in deltas).min(axis=1)
+    def least_share(runs: Runs) -> pd.Series:
+        return align_seeds(number(_at(runs, network, d), key, worst) for d in deltas).min(axis=1)
 
     return claim(
-        name, relation, least, f"{text} ({network}; {said} than {SHARE} % right)", cites, unit="%",
+        name, relation, least_share,
+        f"{text} ({network}; {direction} than {SHARE} % right)", cites, unit="%",
         limits=(0.0, 100.0), **more,
     )  # fmt: skip
 
@@ -122,8 +135,8 @@ def _decades(
     def decades(runs: Runs) -> float | None:
         ends = _ends(runs, network)
         above, below = (
-            ends.get(each[0], (0.0, 0.0))[each[1]] if isinstance(each, tuple) else each
-            for each in (of, over)
+            ends.get(end[0], (0.0, 0.0))[end[1]] if isinstance(end, tuple) else end
+            for end in (of, over)
         )
         return math.log10(above / below) if above and below else None  # some gradient is left
 
@@ -184,10 +197,14 @@ def _condition(network: str) -> Condition:
     if network != "plain":
         return Condition(network, "network", NETWORKS[network])
     headings = {"score": "accuracy", LEFT_ALONE: "variant", PROJECTED: "invariant"}
-    theirs = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
+    paper_scores = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
               for heading, name in headings.items()}  # fmt: skip
     return Condition(
-        network, "network", real=grid.RESNET18, theirs="ResNet-18, ImageNet", paper=theirs
+        network,
+        "network",
+        real=grid.RESNET18,
+        paper_setup="ResNet-18, ImageNet",
+        paper=paper_scores,
     )
 
 
@@ -200,10 +217,10 @@ class TableC1(grid.Grid):
             if ends := _ends(runs, network):
                 cells = [Cell(None, ".2g", interval=ends[kind]) for kind in PAPER_COSINES]
                 rows.append((network, *cells, "", ""))
-        theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
-        rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
+        paper_cells = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
+        rows += [("the paper's ResNet-18", "", "", *paper_cells)] if rows else []
         headings: list[Heading] = ["network", "scale-variant", "scale-invariant"]
-        headings += paper("variant", "invariant")
+        headings += paper_columns("variant", "invariant")
         note = (
             "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
         )
@@ -225,7 +242,11 @@ C1 = TableC1(
     """,
     arms=[
         grid.arm(
-            "AdamP", _name(delta), theirs={"weight_decay": 1e-6}, delta=delta, weight_decay=0.0
+            "AdamP",
+            _name(delta),
+            paper_settings={"weight_decay": 1e-6},
+            delta=delta,
+            weight_decay=0.0,
         )
         for delta in DELTAS
     ],

@@ -15,11 +15,11 @@ from spherenorm_experiments.tables import (
     Cell,
     Row,
     Table,
-    gap,
     mean_of,
-    paper,
+    paper_columns,
     parse_cells,
     parse_table,
+    subtract_printed,
 )
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
@@ -66,7 +66,7 @@ BEST = dict(zip(("SGD", "SGDP", "AdamW", "AdamP", "SGDG", "AdamG"),
 """The paper's best accuracies."""
 
 EUCLIDEAN = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
-"""Of the weights that are not on the sphere, with the paper's data; their rate is a row's own."""
+"""Recipe of the weights that are not on the sphere, with the paper's data; a row has their rate."""
 
 
 def _name(optimizer: str, alpha: float = 0.0, clip: bool = True) -> str:
@@ -76,8 +76,8 @@ def _name(optimizer: str, alpha: float = 0.0, clip: bool = True) -> str:
 def _arm(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Arm:
     name, rates = _name(optimizer, alpha, clip), RATES[optimizer]
     if optimizer in grid.DECAYS:
-        theirs = {"weight_decay": grid.DECAYS[optimizer]}
-        return grid.arm(optimizer, name, rates, (), theirs, weight_decay=0.0)
+        paper_settings = {"weight_decay": grid.DECAYS[optimizer]}
+        return grid.arm(optimizer, name, rates, (), paper_settings, weight_decay=0.0)
     momentum: dict[str, Any] = {"momentum": 0.9} if optimizer == "SGDG" else {}
     against, nu = GRASSMANN[optimizer][:1], 0.1 if clip else None
     return grid.arm(optimizer, name, rates, against, alpha=alpha, nu=nu, **momentum)
@@ -89,33 +89,35 @@ def _of_row(row: dict[str, Any]) -> str:
 
 
 def _minus(a: Cell, b: Cell) -> str:
-    return f"{a} - {b} = {gap(a, b)}"
+    return f"{a} - {b} = {subtract_printed(a, b)}"
 
 
 def _claims(name: str) -> list[Claim]:
     """The claims about an optimizer."""
-    baseline, ours = GRASSMANN[name]
+    baseline, projected = GRASSMANN[name]
     rows = [row for row in ROWS if row["optimizer"] == name][:6]
-    tried = [float(row["sphere"].value) for row in rows]
+    paper_rates = [float(row["sphere"].value) for row in rows]
     regularized, clipped, free = (row["accuracy"] for row in rows[:3])
     start, best = name.lower(), BEST[name]
 
     def at(runs: Runs, **variant: Any) -> pd.Series:
-        return runs.at_point("", _name(name, **variant), lr=tried[0]).test
+        return runs.at_point("", _name(name, **variant), lr=paper_rates[0]).test
 
     def best_tried(runs: Runs) -> pd.Series:
-        own = runs.complete_grid("", name)
-        near = np.isclose(own.lr.astype(float).to_numpy()[:, None], tried, rtol=1e-6).any(axis=1)
-        return select_by_validation(own[near]).test
+        complete = runs.complete_grid("", name)
+        is_paper_rate = np.isclose(
+            complete.lr.astype(float).to_numpy()[:, None], paper_rates, rtol=1e-6
+        ).any(axis=1)
+        return select_by_validation(complete[is_paper_rate]).test
 
     return [
         higher(f"{start}.regularization", lambda runs: at(runs) - at(runs, alpha=0.1),
                f"{name}: the regularization lowers the score at the recommended rate", "g.alpha",
-               paper=gap(clipped, regularized)),
+               paper=subtract_printed(clipped, regularized)),
         points(f"{start}.clipping", "= 0 ± 1",
                lambda runs: at(runs, alpha=0.1) - at(runs, alpha=0.1, clip=False),
                f"{name}: the clipping has no effect on the score, within 1 pp, at the recommended "
-               "rate", "g.nu", paper=gap(regularized, free)),
+               "rate", "g.nu", paper=subtract_printed(regularized, free)),
         higher(f"{start}.tuning", lambda runs: runs.selected("", name).test - at(runs),
                f"{name}: tuning its rate raises the score over the recommended rate",
                "g.essential", paper=_minus(best, clipped)),
@@ -123,12 +125,14 @@ def _claims(name: str) -> list[Claim]:
                lambda runs: grid.gain(runs, "", name, baseline),
                f"Tuned {name} and tuned {baseline} score alike, within 1 pp", "g.comparable",
                paper=f"{best} against {BEST[baseline]}", primary=True),
-        higher(f"{start}.candidates", lambda runs: runs.selected("", ours).test - best_tried(runs),
-               f"{ours} scores higher than {name} at the best of the paper's three rates",
-               "g.lower", paper=_minus(BEST[ours], max((r["accuracy"] for r in rows), key=str))),
-        higher(f"{start}.projected", lambda runs: grid.gain(runs, "", ours, name),
-               f"Tuned {ours} scores higher than tuned {name}", "g.higher",
-               paper=_minus(BEST[ours], best), primary=True),
+        higher(f"{start}.candidates",
+               lambda runs: runs.selected("", projected).test - best_tried(runs),
+               f"{projected} scores higher than {name} at the best of the paper's three rates",
+               "g.lower",
+               paper=_minus(BEST[projected], max((r["accuracy"] for r in rows), key=str))),
+        higher(f"{start}.projected", lambda runs: grid.gain(runs, "", projected, name),
+               f"Tuned {projected} scores higher than tuned {name}", "g.higher",
+               paper=_minus(BEST[projected], best), primary=True),
     ]  # fmt: skip
 
 
@@ -136,38 +140,40 @@ class TableG1(grid.Grid):
     """Table G.1, with the scores at the paper's values; with its data, each of its rows."""
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        made = super().trials(plan, runs)
+        trials = super().trials(plan, runs)
         if not plan.real:
-            return made
+            return trials
         fields = {**grid.RESNET18.fields, "options": grid.RESNET18.options, "probe_every": 100}
-        kept = [trial for trial in made if trial.place.arm in grid.DECAYS]
+        table_trials = [trial for trial in trials if trial.place.arm in grid.DECAYS]
         for row in ROWS:
             elsewhere, sphere, alpha = (float(row[k].value) for k in ("elsewhere", "sphere", "α"))
             point = {"lr": sphere, "alpha": alpha, "nu": row["ν"] and float(row["ν"].value)}
             point |= {"momentum": 0.9} if row["optimizer"] == "SGDG" else {}
-            rest, place = {**EUCLIDEAN, "lr": elsewhere}, Place("", _of_row(row))
+            euclidean, place = {**EUCLIDEAN, "lr": elsewhere}, Place("", _of_row(row))
             recipe = row["optimizer"].lower()
-            kept += self.make_trials(
-                plan, place, grid.RESNET18.task, recipe, point, rest=rest, **fields
+            table_trials += self.make_trials(
+                plan, place, grid.RESNET18.task, recipe, point, rest=euclidean, **fields
             )
-        return kept
+        return table_trials
 
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for row in ROWS:
-            own = runs.at_point("", _of_row(row), lr=float(row["sphere"].value))
-            elsewhere = (item.spec.rest and item.spec.rest["lr"] for item in own.run)
-            own = own[[rate in (None, float(row["elsewhere"].value)) for rate in elsewhere]]
-            if len(own):
-                *settings, theirs = row.values()
-                shown = ("None" if cell is None else cell for cell in settings)
-                rows.append((*shown, mean_of(own.test, ".2f"), theirs))
+            row_runs = runs.at_point("", _of_row(row), lr=float(row["sphere"].value))
+            elsewhere = (item.spec.rest and item.spec.rest["lr"] for item in row_runs.run)
+            row_runs = row_runs[
+                [rate in (None, float(row["elsewhere"].value)) for rate in elsewhere]
+            ]
+            if len(row_runs):
+                *settings, paper_accuracy = row.values()
+                texts = ("None" if cell is None else cell for cell in settings)
+                rows.append((*texts, mean_of(row_runs.test, ".2f"), paper_accuracy))
         headings = ("optimizer", "α", "ν", "lr Euclidean (--data)", "lr Grassmann", "accuracy")
         note = "Rows whose rate on the sphere is one of our eight."
-        table = Table("At the paper's values", [*headings, *paper("accuracy")], rows, note)
+        table = Table("At the paper's values", [*headings, *paper_columns("accuracy")], rows, note)
         tables = super().tables(runs)
         if any(item.spec.rest for item in runs):  # of two rates, equal ones are not equal points
-            tables = [each for each in tables if each.title != "At equal points"]
+            tables = [table for table in tables if table.title != "At equal points"]
         return [*tables, *([table] if rows else [])]
 
 
@@ -185,7 +191,7 @@ G1 = TableG1(
           *(_arm(*variant) for variant in product(GRASSMANN, (0.0, 0.1), (True, False)))],
     tune={"lr": RATES["SGD"]},
     conditions=[
-        Condition("", "network", {"sphere": True}, grid.RESNET18, theirs="ResNet-18, ImageNet",
+        Condition("", "network", {"sphere": True}, grid.RESNET18, paper_setup="ResNet-18, ImageNet",
                   paper={"score": BEST})
     ],
     claims=[*_claims("SGDG"), *_claims("AdamG")],

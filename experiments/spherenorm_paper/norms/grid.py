@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison
-from spherenorm_experiments.runs import Key, Runs, across
-from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, OURS, Claim
+from spherenorm_experiments.runs import Key, Runs, align_seeds
+from spherenorm_experiments.verdict import BEYOND_PAPER, EQUIVALENCE_MARGIN, Claim
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.shared.photographs import on_imagenet
 from spherenorm_paper.statements import says
@@ -33,7 +33,7 @@ NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 """The momentum of SGD and SGDP."""
 
 DECAYS = {"SGD": 1e-4, "SGDP": 1e-5, "AdamW": 1e-4, "AdamP": 1e-6}
-"""Of Table 2, with the paper's data."""
+"""Weight decays of Table 2, with the paper's data."""
 
 SEEDS = {"smoke": 2, "small": 6, "evidence": 12, "full": 12}
 
@@ -53,8 +53,12 @@ class Grid(Comparison):
         self, name: str, about: str, measures: Mapping[str, tuple[Key, str]] = {}, **design: Any
     ) -> None:
         measures = {**measures, "path on sphere": ("path", ".3g")}
-        own: dict[str, Any] = {"measures": measures, "seeds": SEEDS, "departures": departures(name)}
-        super().__init__(name, about, scored=False, **own, **design)
+        options: dict[str, Any] = {
+            "measures": measures,
+            "seeds": SEEDS,
+            "departures": departures(name),
+        }
+        super().__init__(name, about, scored=False, **options, **design)
 
 
 def arm(
@@ -62,7 +66,7 @@ def arm(
     name: str = "",
     rates: Sequence[float] = (),
     against: Sequence[str] = (),
-    theirs: Mapping[str, Any] | None = None,
+    paper_settings: Mapping[str, Any] | None = None,
     length: float = 1.0,
     **fixed: Any,
 ) -> Arm:
@@ -70,14 +74,14 @@ def arm(
 
     Args:
         rates: that it tries; those of the comparison if there are none.
-        theirs: hyper-parameters on the paper's data that differ from `fixed`, and from a learning
-            rate of 0.1 (SGD's kind) or 0.001.
+        paper_settings: hyper-parameters on the paper's data that differ from `fixed`, and from a
+            learning rate of 0.1 (SGD's kind) or 0.001.
     """
-    usual = {**NESTEROV, **fixed} if recipe in ("SGD", "SGDP") else fixed
-    on_theirs = {"lr": 0.1 if KIND[recipe] == "SGD" else 1e-3, **usual, **(theirs or {})}
+    settings = {**NESTEROV, **fixed} if recipe in ("SGD", "SGDP") else fixed
+    on_theirs = {"lr": 0.1 if KIND[recipe] == "SGD" else 1e-3, **settings, **(paper_settings or {})}
     tune = {"lr": rates} if rates else None
     return Arm(
-        name or recipe, tune, usual, against, on_theirs, length=length, recipe=recipe.lower()
+        name or recipe, tune, settings, against, on_theirs, length=length, recipe=recipe.lower()
     )
 
 
@@ -85,7 +89,7 @@ def claim(
     name: str, relation: str, of: Callable[[Runs], Any], text: str, cites: str = "", **more: Any
 ) -> Claim:
     """A claim that cites a statement of the paper by its name; without one it is ours."""
-    return Claim(name, relation, of, text, says(cites) if cites else OURS, **more)
+    return Claim(name, relation, of, text, says(cites) if cites else BEYOND_PAPER, **more)
 
 
 ratio = partial(claim, ratio=True)
@@ -99,37 +103,37 @@ def higher(
     return points(name, "> 0", of, text, cites, equivalence_margin=EQUIVALENCE_MARGIN, **more)
 
 
-def gain(runs: Runs, place: str, ours: str, baseline: str) -> pd.Series:
+def gain(runs: Runs, place: str, projected: str, baseline: str) -> pd.Series:
     """The difference of the test scores of two arms, each at the rate that a seed chooses."""
-    return runs.selected(place, ours).test - runs.selected(place, baseline).test
+    return runs.selected(place, projected).test - runs.selected(place, baseline).test
 
 
-def paths(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
+def paths(projected: pd.DataFrame, baseline: pd.DataFrame) -> pd.Series:
     """The ratio of the paths on the sphere."""
-    return ours.path / theirs.path
+    return projected.path / baseline.path
 
 
-def grown(frame: pd.DataFrame, since: str = "norm_first_epoch") -> pd.Series:
+def norm_growth(frame: pd.DataFrame, since: str = "norm_first_epoch") -> pd.Series:
     """The growth of the norm: in the paper's Table 1 from the first epoch to the last."""
     return (frame.norm_last - frame[since]).mask(frame.norm_last == math.inf, math.inf)
 
 
-def grown_more(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
+def grown_more(projected: pd.DataFrame, baseline: pd.DataFrame) -> pd.Series:
     """The growth of one minus that of another."""
-    return grown(ours) - grown(theirs)
+    return norm_growth(projected) - norm_growth(baseline)
 
 
 def grown_over(
-    ours: pd.DataFrame, theirs: pd.DataFrame, since: str = "norm_first_epoch"
+    projected: pd.DataFrame, baseline: pd.DataFrame, since: str = "norm_first_epoch"
 ) -> pd.Series:
     """The growth of one over that of another, which may shrink; infinite if the first diverged."""
-    own = grown(ours, since)
-    return (own / grown(theirs, since)).mask(own == math.inf, math.inf)
+    growth = norm_growth(projected, since)
+    return (growth / norm_growth(baseline, since)).mask(growth == math.inf, math.inf)
 
 
 def spread_of(parts: Iterable[pd.Series], *, ratio: bool = False) -> pd.Series:
     """Largest minus, or over, smallest of several Series."""
-    frame = across(parts)
+    frame = align_seeds(parts)
     return frame.max(axis=1) / frame.min(axis=1) if ratio else frame.max(axis=1) - frame.min(axis=1)
 
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition, Setup
-from spherenorm_experiments.runs import Runs, across
-from spherenorm_experiments.tables import Cell, gap, parse_table
+from spherenorm_experiments.runs import Runs, align_seeds
+from spherenorm_experiments.tables import Cell, parse_table, subtract_printed
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio
@@ -27,7 +27,7 @@ ROWS = {float(row["momentum"].value): row for row in parse_table("""
 
 RATE = 0.1
 RATES = (0.01, 0.025, 0.05, RATE, 0.2, 0.5, 1.0)
-"""Those that keep lr / (1 - momentum) at its value for 0.9 among them."""
+"""Learning rates; those that keep lr / (1 - momentum) at its value for 0.9 are among them."""
 
 FACTOR = "growth / steps²"
 
@@ -45,8 +45,8 @@ def _numbers(of_sgd: str, of_sgdp: str) -> dict[str, Cell]:
 
 def _arm(optimizer: str, momentum: float) -> Arm:
     against = [_name("SGD", momentum)] if optimizer == "SGDP" else []
-    theirs, name = {"weight_decay": 0.0}, _name(optimizer, momentum)
-    return grid.arm(optimizer, name, (), against, theirs, momentum=momentum)
+    paper_settings, name = {"weight_decay": 0.0}, _name(optimizer, momentum)
+    return grid.arm(optimizer, name, (), against, paper_settings, momentum=momentum)
 
 
 def _condition(kind: str, paper: Mapping[str, Mapping[str, Cell]]) -> Condition:
@@ -66,7 +66,7 @@ def _at(
 def _least_step(runs: Runs) -> pd.Series:
     """The least step of the gap of the norms from one momentum to the next."""
     gaps = [_at(runs, "SGD", m).norm_last - _at(runs, "SGDP", m).norm_last for m in ROWS]
-    return across(b - a for a, b in pairwise(gaps)).min(axis=1)
+    return align_seeds(b - a for a, b in pairwise(gaps)).min(axis=1)
 
 
 def _gain(runs: Runs, momentum: float) -> pd.Series:
@@ -79,9 +79,9 @@ def _of_norms(scaled: bool) -> list[Claim]:
     end = "scaled-rate" if scaled else "one-rate"
     sgd, sgdp = ("", "") if scaled else ("h6.sgd", "h6.sgdp")  # the paper's table is at one rate
 
-    def over(runs: Runs, optimizer: str, first: float) -> pd.Series:
+    def over(runs: Runs, optimizer: str, momentum: float) -> pd.Series:
         """The last norm at momentum 0.975 over that at another."""
-        last, before = (_at(runs, optimizer, m, scaled=scaled) for m in (0.975, first))
+        last, before = (_at(runs, optimizer, m, scaled=scaled) for m in (0.975, momentum))
         return last.norm_last / before.norm_last
 
     return [
@@ -98,7 +98,7 @@ def _of_norms(scaled: bool) -> list[Claim]:
 
 
 ABOUT = "the squared norm's growth over the sum of its squared steps"
-GAINS = {momentum: gap(row["SGDP"], row["SGD"]) for momentum, row in ROWS.items()}
+GAINS = {momentum: subtract_printed(row["SGDP"], row["SGD"]) for momentum, row in ROWS.items()}
 CLAIMS = [
     claim("law.heavy-ball", "= 19 ± 0.95",
           lambda runs: _at(runs, "SGD", kind="heavy ball").growth_over_moves,
@@ -117,7 +117,7 @@ CLAIMS = [
     *_of_norms(scaled=True),
     higher("gain-grows", lambda runs: _gain(runs, 0.975) - _gain(runs, 0.5),
            "SGDP's gain in accuracy is larger at momentum 0.975 than at 0.5, each at its best rate",
-           "h6.accuracy", paper=gap(GAINS[0.975], GAINS[0.5])),
+           "h6.accuracy", paper=subtract_printed(GAINS[0.975], GAINS[0.5])),
     higher("gain.large", lambda runs: _gain(runs, 0.975),
            "SGDP scores higher than SGD at momentum 0.975, each at its best rate", "h6.most",
            paper=GAINS[0.975]),

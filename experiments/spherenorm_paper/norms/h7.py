@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Condition
-from spherenorm_experiments.tables import gap, parse_table
+from spherenorm_experiments.tables import parse_table, subtract_printed
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.shared.photographs import on_imagenet
@@ -33,8 +33,9 @@ def _arm(optimizer: str, baseline: str = "", length: float = 1.0) -> Arm:
     )  # fmt: skip
 
 
-ARMS = [arm for baseline, ours in grid.PAIRS
-        for arm in (_arm(baseline), _arm(ours, baseline, 0.92), _arm(ours, baseline))]  # fmt: skip
+ARMS = [arm for baseline, projected in grid.PAIRS
+        for arm in (_arm(baseline), _arm(projected, baseline, 0.92),
+                    _arm(projected, baseline))]  # fmt: skip
 
 
 def _condition(row: dict[str, Any]) -> Condition:
@@ -45,23 +46,23 @@ def _condition(row: dict[str, Any]) -> Condition:
     )  # fmt: skip
     return Condition(
         row["ours"] or "", "network", {"width": int(row["width"].value)}, large,
-        theirs=f"{row['theirs']}, ImageNet",
+        paper_setup=f"{row['theirs']}, ImageNet",
         paper={"score": {arm.name: row[arm.name] for arm in ARMS}},
     )  # fmt: skip
 
 
-def _claims(row: dict[str, Any], baseline: str, ours: str) -> Iterator[Claim]:
-    place, fewer = row["ours"] or "", f"{ours}, 92 %"
-    where, name = f" ({place} network)" * bool(place), ours.lower() + f".{place}" * bool(place)
+def _claims(row: dict[str, Any], baseline: str, projected: str) -> Iterator[Claim]:
+    place, fewer = row["ours"] or "", f"{projected}, 92 %"
+    where, name = f" ({place} network)" * bool(place), projected.lower() + f".{place}" * bool(place)
     yield grid.higher(
         f"still-higher.{name}", lambda runs: grid.gain(runs, place, fewer, baseline),
-        f"{ours} with 92 % of the epochs scores higher than {baseline}{where}",
-        "h7.still", paper=gap(row[fewer], row[baseline]), spread=SPREAD,
+        f"{projected} with 92 % of the epochs scores higher than {baseline}{where}",
+        "h7.still", paper=subtract_printed(row[fewer], row[baseline]), spread=SPREAD,
     )  # fmt: skip
     yield grid.higher(
-        f"reduced.{name}", lambda runs: grid.gain(runs, place, ours, fewer),
-        f"{ours} scores lower with 92 % of the epochs than with all: all minus 92 %{where}",
-        "h7.reduced", paper=gap(row[ours], row[fewer]), spread=SPREAD,
+        f"reduced.{name}", lambda runs: grid.gain(runs, place, projected, fewer),
+        f"{projected} scores lower with 92 % of the epochs than with all: all minus 92 %{where}",
+        "h7.reduced", paper=subtract_printed(row[projected], row[fewer]), spread=SPREAD,
     )  # fmt: skip
 
 

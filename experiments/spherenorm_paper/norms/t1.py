@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition, Setup
-from spherenorm_experiments.runs import Result, Runs, across
-from spherenorm_experiments.tables import Cell, gap, parse_table
+from spherenorm_experiments.runs import Result, Runs, align_seeds
+from spherenorm_experiments.tables import Cell, parse_table, subtract_printed
 from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio, spread_of
@@ -68,18 +68,22 @@ def _arm(optimizer: str, decay: str = "0", share: float = 0.1) -> Arm:
     )  # fmt: skip
 
 
-def _condition(data: str, theirs: str, large: Setup) -> Condition:
+def _condition(data: str, paper_network: str, large: Setup) -> Condition:
     rows, columns = PAPER[data], {"score": "score", "norm¹": "first", "norm last": "last"}
     paper = {heading: {name: row[column] for name, row in rows.items()}
              for heading, column in columns.items()}  # fmt: skip
-    paper["growth"] = {name: gap(row["last"], row["first"]) for name, row in rows.items()}
+    paper["growth"] = {
+        name: subtract_printed(row["last"], row["first"]) for name, row in rows.items()
+    }
     arms = tuple(rows) if data == "tagging" else ()
-    return Condition(data, "network", {"data": data}, large, arms=arms, theirs=theirs, paper=paper)
+    return Condition(
+        data, "network", {"data": data}, large, arms=arms, paper_setup=paper_network, paper=paper
+    )
 
 
 def _with(runs: Runs, optimizer: str, decay: str, share: float = 0.1) -> pd.DataFrame:
     """The runs of SGD or SGDP with a decay, at the rate that a seed chooses without."""
-    return runs.selected("digits", _name(optimizer, decay, share), by=optimizer)
+    return runs.selected("digits", _name(optimizer, decay, share), rate_chosen_by=optimizer)
 
 
 def _over_decays(runs: Runs, optimizer: str, key: str, share: float = 0.1) -> Iterator[pd.Series]:
@@ -90,7 +94,7 @@ def _over_decays(runs: Runs, optimizer: str, key: str, share: float = 0.1) -> It
 def _correlation(runs: Runs) -> pd.Series:
     """Over SGD's decays that of norm and score, by seed; 0 of numbers that do not vary."""
     frames = [_with(runs, "SGD", decay) for decay in DECAYS]
-    table = across([f.norm_last for f in frames] + [f.test for f in frames])
+    table = align_seeds([f.norm_last for f in frames] + [f.test for f in frames])
 
     def correlation(values: pd.Series) -> float:
         pair = values.to_numpy().reshape(2, -1)
@@ -101,28 +105,29 @@ def _correlation(runs: Runs) -> pd.Series:
     return pd.Series({s: correlation(row) for s, row in table.iterrows()}, dtype=float)
 
 
-def _of_pair(place: str, baseline: str, ours: str, theirs: str) -> list[Claim]:
+def _of_pair(place: str, baseline: str, projected: str, paper_ratio: str) -> list[Claim]:
     where = "" if place == "digits" else f"{place}: "
-    first, second = where + baseline, where + ours
+    baseline_text, projected_text = where + baseline, where + projected
+    pair = (projected, baseline)
     return [
-        ratio(f"growth.{slug(second)}", "< 0.5",
-              lambda runs: runs.at_common_rates(place, (ours, baseline), number=grid.grown_over),
-              f"{second} grows its norm less than half as much as {first} at equal rates: the "
-              "median of the rates", "t1.restrain", paper=theirs, primary=True),
-        ratio(f"path.{slug(second)}", "> 1",
-              lambda runs: runs.at_common_rates(place, (ours, baseline), number=grid.paths),
-              f"{second} travels further on the sphere than {first} at equal rates: the median of "
-              "the rates", "3.steps", primary=True),
+        ratio(f"growth.{slug(projected_text)}", "< 0.5",
+              lambda runs: runs.median_over_common_rates(place, pair, number=grid.grown_over),
+              f"{projected_text} grows its norm less than half as much as {baseline_text} at equal "
+              "rates: the median of the rates", "t1.restrain", paper=paper_ratio, primary=True),
+        ratio(f"path.{slug(projected_text)}", "> 1",
+              lambda runs: runs.median_over_common_rates(place, pair, number=grid.paths),
+              f"{projected_text} travels further on the sphere than {baseline_text} at equal "
+              "rates: the median of the rates", "3.steps", primary=True),
     ]  # fmt: skip
 
 
-def _score(place: str, first: str, second: str, end: str, cites: str = "t1.score") -> Claim:
+def _score(place: str, baseline: str, projected: str, end: str, cites: str = "t1.score") -> Claim:
     rows, where = PAPER[place], "" if place == "digits" else f"{place}: "
-    text = f"{where}{second} scores higher than {where}{first}, each at its best rate"
-    theirs = gap(rows[second]["score"], rows[first]["score"])
+    text = f"{where}{projected} scores higher than {where}{baseline}, each at its best rate"
+    paper_gap = subtract_printed(rows[projected]["score"], rows[baseline]["score"])
     return higher(
-        f"score.{end}", lambda runs: grid.gain(runs, place, second, first), text, cites,
-        paper=theirs,
+        f"score.{end}", lambda runs: grid.gain(runs, place, projected, baseline), text, cites,
+        paper=paper_gap,
     )  # fmt: skip
 
 
@@ -131,7 +136,7 @@ def _of_ratio(share: float) -> list[Claim]:
     pairs, at = [(_name("SGDP", d, share), _name("SGD", d)) for d in SHARED[1:]], "wd ratio"
     return [
         claim(f"growth.sgdp.decay.ratio-{share:g}", "< 0",
-              lambda runs: runs.at_common_rates("digits", *pairs, number=grid.grown_more),
+              lambda runs: runs.median_over_common_rates("digits", *pairs, number=grid.grown_more),
               "SGDP grows its norm less than SGD with a decay of 1e-6 and 1e-5 at equal rates: the "
               f"median of the rates and decays, {at} {share:g}", "t1.restrain",
               paper="-2.01 and -1.40, of the printed growths"),
@@ -151,15 +156,17 @@ def _of_ratio(share: float) -> list[Claim]:
 
 
 STRONG, NONE = PAPER["digits"]["SGD, wd 1e-4"], PAPER["digits"]["SGD"]
-GROWTHS = [gap(row["last"], row["first"]) for row in (STRONG, NONE)]
-THEIRS = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0) for decay in DECAYS]
+GROWTHS = [subtract_printed(row["last"], row["first"]) for row in (STRONG, NONE)]
+NORMS_AND_SCORES = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0)
+                     for decay in DECAYS]
           for key in ("last", "score")]  # fmt: skip
 CLAIMS = [
     *_of_pair("digits", "SGD", "SGDP", "0.85 / 2.99 = 0.28"),
     *_of_pair("digits", "AdamW", "AdamP", "1.73 / 8.71 = 0.20"),
     *_of_pair("tagging", "AdamW", "AdamP", "0.32 / 4.21 = 0.08"),
     ratio("growth.tagging.factor", f"< {2 / 13.2!r}",
-          lambda runs: runs.at_common_rates("tagging", ("AdamP", "AdamW"), number=grid.grown_over),
+          lambda runs: runs.median_over_common_rates(
+              "tagging", ("AdamP", "AdamW"), number=grid.grown_over),
           "Tagging: Adam's growth is more than 6.6 times AdamP's, half of the paper's factor: "
           "AdamP's over Adam's at equal rates, the median of the rates", "t1.tagging",
           paper="0.32 / 4.21 = 0.08"),
@@ -171,7 +178,7 @@ CLAIMS = [
           lambda runs: grid.grown_more(_with(runs, "SGD", "1e-4"), _with(runs, "SGD", "0")),
           "Weight decay mitigates SGD's growth: with 1e-4 minus without, at the rate that a seed "
           "chooses without", "t1.mitigates",
-          paper=gap(*GROWTHS)),
+          paper=subtract_printed(*GROWTHS)),
     ratio("decay.sgd-norm", "> 2",
           lambda runs: spread_of((_with(runs, "SGD", decay).norm_last for decay in DECAYS),
                                  ratio=True),
@@ -181,12 +188,13 @@ CLAIMS = [
            lambda runs: _with(runs, "SGD", "1e-4").test - _with(runs, "SGD", "0").test,
            "SGD's score depends on weight decay: 1e-4 minus none, at the rate that a seed chooses "
            "without", "t1.sensitive",
-           paper=gap(STRONG["score"], NONE["score"])),
+           paper=subtract_printed(STRONG["score"], NONE["score"])),
     claim("decay.smaller-norm", "< 0", _correlation,
           "Across SGD's four weight decays a smaller last norm goes with a higher score: the "
-          "correlation", "t1.smaller", paper=f"{np.corrcoef(np.array(THEIRS))[0, 1]:+.3f}",
+          "correlation", "t1.smaller",
+          paper=f"{np.corrcoef(np.array(NORMS_AND_SCORES))[0, 1]:+.3f}",
           limits=(-1.0, 1.0), is_performance=True),
-    *(each for share in (0.1, 1.0) for each in _of_ratio(share)),
+    *(claim_of_share for share in (0.1, 1.0) for claim_of_share in _of_ratio(share)),
     _score("digits", "SGD", "SGDP", "sgdp"),
     _score("digits", "AdamW", "AdamP", "adamp"),
     _score("tagging", "AdamW", "AdamP", "tagging-adamp"),
@@ -195,8 +203,8 @@ CLAIMS = [
 
 
 def _growth_of(item: Result) -> float | None:
-    last, first = (item.summary.get(key) for key in ("norm_last", "norm_first_epoch"))
-    return None if last is None or first is None else float(last - first)
+    last, norm_first_epoch = (item.summary.get(key) for key in ("norm_last", "norm_first_epoch"))
+    return None if last is None or norm_first_epoch is None else float(last - norm_first_epoch)
 
 
 T1 = grid.Grid(

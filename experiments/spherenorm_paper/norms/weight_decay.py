@@ -10,11 +10,13 @@ from itertools import product
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition, Setup
+from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.runs import (
     Key,
+    RecordedNumber,
     Result,
     Runs,
-    across,
+    align_seeds,
     mean_over,
     number,
     select_by_validation,
@@ -41,15 +43,15 @@ def _place(optimizer: str, part: str) -> str:
 
 def _arm(optimizer: str, relative: float, share: float = 0.1) -> Arm:
     against = [_name(a, relative) for a, b in grid.PAIRS if b == optimizer]
-    given = {"wd_ratio": share} if optimizer in grid.PROJECTED else {}
+    options = {"wd_ratio": share} if optimizer in grid.PROJECTED else {}
     return grid.arm(
         optimizer, _name(optimizer, relative, share), RATES[grid.KIND[optimizer]], against,
-        {"weight_decay": relative * 1e-4}, weight_decay=relative * REFERENCE[optimizer], **given,
+        {"weight_decay": relative * 1e-4}, weight_decay=relative * REFERENCE[optimizer], **options,
     )  # fmt: skip
 
 
 FIGURE = {"SGD, step": {"norm": "Figure F.1"}}
-"""The one of Figures F.1 to F.6 that the results have; the report has all."""
+"""The one of Figures F.1 to F.6 that is drawn."""
 
 
 def _condition(pair: tuple[str, str], part: str) -> Condition:
@@ -68,12 +70,14 @@ def _of(
 ) -> pd.Series:
     """A number of an optimizer with a decay, at the rate that a seed chooses at the reference."""
     name, reference = _name(optimizer, relative, share), _name(optimizer, 1.0)
-    return number(runs.selected(_place(optimizer, part), name, by=reference), key, worst=0.0)
+    return number(
+        runs.selected(_place(optimizer, part), name, rate_chosen_by=reference), key, worst=0.0
+    )
 
 
-def late_over_early(item: Result) -> float | None:
-    """The effective step just before the first drop of the rate, over that half-way there."""
-    curve = item.curve("effective_step")
+def _late_over_early(run: Result) -> float | None:
+    """Return the effective step just before the rate first drops, over that half-way there."""
+    curve = run.curve("effective_step")
     last = max(curve, default=0) or 1
     late, early = (
         [size for step, size in curve.items() if low <= step / last < high]
@@ -84,6 +88,9 @@ def late_over_early(item: Result) -> float | None:
     return statistics.fmean(late) / statistics.fmean(early)
 
 
+late_over_early = RecordedNumber("late effective step over early", _late_over_early)
+
+
 def _best(runs: Runs, optimizer: str) -> pd.Series:
     """The score of each seed at its best rate and decay."""
     pairs = [("cosine", x) for x in LOW] + [("high decay", x) for x in HIGH]
@@ -91,70 +98,75 @@ def _best(runs: Runs, optimizer: str) -> pd.Series:
     return select_by_validation(pd.concat(frames)).test
 
 
-def _of_schedule(part: str, baseline: str, ours: str) -> list[Claim]:
-    place, end = _place(ours, part), f"{ours.lower()}.{part}"
-    pairs = [(_name(ours, x), _name(baseline, x)) for x in LOW]
+def _of_schedule(part: str, baseline: str, projected: str) -> list[Claim]:
+    place, end = _place(projected, part), f"{projected.lower()}.{part}"
+    pairs = [(_name(projected, x), _name(baseline, x)) for x in LOW]
     over = partial(grid.grown_over, since="norm_start")
 
     def at_each(runs: Runs, number: Callable[..., pd.Series]) -> pd.DataFrame:
-        return across(runs.at_common_rates(place, pair, number=number) for pair in pairs)
+        return align_seeds(
+            runs.median_over_common_rates(place, pair, number=number) for pair in pairs
+        )
 
     return [
         ratio(f"growth.{end}", "< 0.5",
-              lambda runs: runs.at_common_rates(place, pairs[0], number=over),
-              f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s "
-              f"at equal rates, {part}: the median of the rates", "f.prevent"),
+              lambda runs: runs.median_over_common_rates(place, pairs[0], number=over),
+              f"Without weight decay {projected}'s norm grows less than half as much as "
+              f"{baseline}'s at equal rates, {part}: the median of the rates", "f.prevent"),
         claim(f"growth.{end}.decay", "< 0",
               lambda runs: at_each(runs, grid.grown_more).max(axis=1),
-              f"At every decay up to the reference {ours}'s norm grows less than {baseline}'s, "
-              f"{part}: the difference since the first epoch, at equal rates, the median of the "
-              "rates, the largest of the decays", "f.prevent"),
+              f"At every decay up to the reference {projected}'s norm grows less than "
+              f"{baseline}'s, {part}: the difference since the first epoch, at equal rates, "
+              "the median of the rates, the largest of the decays", "f.prevent"),
         ratio(f"path.{end}", "> 1", lambda runs: at_each(runs, grid.paths).min(axis=1),
-              f"At every decay up to the reference {ours} keeps larger effective steps than "
+              f"At every decay up to the reference {projected} keeps larger effective steps than "
               f"{baseline}, {part}: ratio of the paths at equal rates, the median of the rates, "
               "the least of the decays", "f.prevent", primary=True),
     ]  # fmt: skip
 
 
-def _of_pair(baseline: str, ours: str) -> list[Claim]:
-    first, second = baseline.lower(), ours.lower()
+def _of_pair(baseline: str, projected: str) -> list[Claim]:
+    baseline_slug, projected_slug = baseline.lower(), projected.lower()
 
     def late(runs: Runs, optimizer: str, relative: float) -> pd.Series:
         return _of(runs, late_over_early, optimizer, relative, "step")
 
     return [
-        ratio(f"step-rises.{first}", "> 1", lambda runs: late(runs, baseline, 1.0),
+        ratio(f"step-rises.{baseline_slug}", "> 1", lambda runs: late(runs, baseline, 1.0),
               f"At the reference decay {baseline}'s effective step rises before the rate first "
               "drops", "f.abnormal", note="of three multiples, one"),
-        ratio(f"step-falls-less.{second}", "> 1",
-              lambda runs: late(runs, ours, 0.0) / late(runs, baseline, 0.0),
-              f"Without decay {ours}'s effective step falls less than {baseline}'s before that",
+        ratio(f"step-falls-less.{projected_slug}", "> 1",
+              lambda runs: late(runs, projected, 0.0) / late(runs, baseline, 0.0),
+              f"Without decay {projected}'s effective step falls less than {baseline}'s before "
+              "that",
               "f.smooth"),
-        higher(f"score.{second}", lambda runs: _best(runs, ours) - _best(runs, baseline),
-               f"{ours} scores higher than {baseline}, each at its best rate and decay, cosine",
+        higher(f"score.{projected_slug}",
+               lambda runs: _best(runs, projected) - _best(runs, baseline),
+               f"{projected} scores higher than {baseline}, each at its best rate and decay, "
+               "cosine",
                "f.better"),
-        higher(f"score.{first}.decay",
+        higher(f"score.{baseline_slug}.decay",
                lambda runs: _of(runs, "test", baseline, 1.0) - _of(runs, "test", baseline, 0.0),
                f"{baseline} scores higher at the reference decay than without", "f.poor"),
     ]  # fmt: skip
 
 
-def _of_dependence(baseline: str, ours: str, share: float) -> list[Claim]:
-    """Of an optimizer that gives an invariant weight this share of its decay."""
+def _of_dependence(baseline: str, projected: str, share: float) -> list[Claim]:
+    """Return the claims on an optimizer that gives an invariant weight this share of its decay."""
 
     def over_decays(runs: Runs, key: Key, name: str, share: float = 0.1) -> Iterator[pd.Series]:
         return (_of(runs, key, name, relative, share=share) for relative in LOW)
 
     return [
-        points(f"score.{ours.lower()}.varies.ratio-{share:g}", "< 1",
-               lambda runs: spread_of(over_decays(runs, "test", ours, share)),
-               f"{ours}'s score varies by less than 1 pp from no decay to the reference, "
+        points(f"score.{projected.lower()}.varies.ratio-{share:g}", "< 1",
+               lambda runs: spread_of(over_decays(runs, "test", projected, share)),
+               f"{projected}'s score varies by less than 1 pp from no decay to the reference, "
                f"wd ratio {share:g}", "f.insensitive",
                note=lambda runs: grid.noted(baseline, over_decays(runs, "test", baseline))),
-        ratio(f"norm.{ours.lower()}.varies.ratio-{share:g}", "< 1",
-              lambda runs: (spread_of(over_decays(runs, "norm_last", ours, share), ratio=True)
+        ratio(f"norm.{projected.lower()}.varies.ratio-{share:g}", "< 1",
+              lambda runs: (spread_of(over_decays(runs, "norm_last", projected, share), ratio=True)
                             / spread_of(over_decays(runs, "norm_last", baseline), ratio=True)),
-              f"{ours}'s last norm depends less on decay than {baseline}'s: largest over "
+              f"{projected}'s last norm depends less on decay than {baseline}'s: largest over "
               f"smallest, relative, wd ratio {share:g}", "f.insensitive"),
     ]  # fmt: skip
 
@@ -163,7 +175,7 @@ def _of_high(baseline: str) -> list[Claim]:
     def at(runs: Runs, key: Key, relative: float) -> pd.Series:
         return _of(runs, key, baseline, relative, "high decay")
 
-    def others(runs: Runs) -> pd.Series:
+    def mean_of_others(runs: Runs) -> pd.Series:
         """The mean score with the four decays that are not the reference."""
         low = (_of(runs, "test", baseline, relative) for relative in LOW[:2])
         return mean_over([*low, *(at(runs, "test", relative) for relative in HIGH)])
@@ -178,13 +190,20 @@ def _of_high(baseline: str) -> list[Claim]:
                f"High decay does not improve {baseline}'s accuracy by 1 pp, at the rate that a "
                "seed chooses at the reference: that minus 10 times it", "f.high-score"),
         higher(f"high-decay.{baseline.lower()}.best",
-               lambda runs: at(runs, "test", 1.0) - others(runs),
+               lambda runs: at(runs, "test", 1.0) - mean_of_others(runs),
                f"{baseline}: the reference decay scores higher than the mean of the four others",
                note="the paper says so of its 1e-4; our reference is another, which nobody tuned"),
     ]  # fmt: skip
 
 
-WEIGHT_DECAY = grid.Grid(
+class WeightDecay(grid.Grid):
+    """The figures of Appendix F, of which one is drawn: the others have the same curves."""
+
+    def pictures(self, runs: Runs) -> list[Picture]:
+        return [picture for picture in super().pictures(runs) if picture.shows]
+
+
+WEIGHT_DECAY = WeightDecay(
     "weight-decay",
     """Figures F.1 to F.6: norms, effective steps and scores under weight decay
 
@@ -205,12 +224,12 @@ WEIGHT_DECAY = grid.Grid(
         *(_condition(pair, "high decay") for pair in grid.PAIRS),
     ],
     claims=[
-        *(each for part, pair in product(("step", "cosine"), grid.PAIRS)
-          for each in _of_schedule(part, *pair)),
-        *(each for pair in grid.PAIRS for each in _of_pair(*pair)),
-        *(each for pair, share in product(grid.PAIRS, (0.1, 1.0))
-          for each in _of_dependence(*pair, share)),
-        *(each for baseline, _ in grid.PAIRS for each in _of_high(baseline)),
+        *(row for part, pair in product(("step", "cosine"), grid.PAIRS)
+          for row in _of_schedule(part, *pair)),
+        *(row for pair in grid.PAIRS for row in _of_pair(*pair)),
+        *(row for pair, share in product(grid.PAIRS, (0.1, 1.0))
+          for row in _of_dependence(*pair, share)),
+        *(row for baseline, _ in grid.PAIRS for row in _of_high(baseline)),
     ],
     first_seed=200,
 )  # fmt: skip

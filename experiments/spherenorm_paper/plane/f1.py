@@ -11,9 +11,9 @@ import pandas as pd
 
 from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, rounded
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, across
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, align_seeds
 from spherenorm_experiments.study import Study, trials_of
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper_columns
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.shared.starts import (
@@ -38,7 +38,7 @@ METHODS = {
 }
 """The recipe and the momentum of each."""
 
-OTHERS = ("GD", "GDM 0.9", "GDM 0.99")
+OTHER_METHODS = ("GD", "GDM 0.9", "GDM 0.99")
 """The methods without a projection."""
 
 COLORS = {name: color_of(recipe) for name, (recipe, _) in METHODS.items()} | {"GD": "#777777"}
@@ -71,14 +71,14 @@ def descent(
 
 def _at(runs: Runs, name: str, best: bool = False) -> pd.DataFrame:
     """The descents of a method at the rate of Figure 1, or at the method's own best rate."""
-    every = runs.all_runs("", name)
-    return at_best(every, SOLVED) if best else at_rate(every, LR)
+    all_runs = runs.all_runs("", name)
+    return at_best(all_runs, SOLVED) if best else at_rate(all_runs, LR)
 
 
-def _steps_over(runs: Runs, ours: str, *theirs: str, best: bool = False) -> pd.Series:
+def _steps_over(runs: Runs, method: str, *baselines: str, best: bool = False) -> pd.Series:
     """The steps of one method over those of the fastest of others."""
-    fastest = across(beside(_at(runs, name, best), SOLVED) for name in theirs).min(axis=1)
-    return beside(_at(runs, ours, best), SOLVED) / fastest
+    fastest = align_seeds(beside(_at(runs, name, best), SOLVED) for name in baselines).min(axis=1)
+    return beside(_at(runs, method, best), SOLVED) / fastest
 
 
 def _end(runs: Runs, name: str, best: bool = False) -> pd.Series:
@@ -99,12 +99,12 @@ def _of_speed(*, best: bool) -> list[Claim]:
     end = "best-rate" if best else "one-rate"
 
     def gap_below(runs: Runs) -> pd.Series:
-        others = across(_end(runs, name, best) for name in OTHERS).min(axis=1)
-        return _end(runs, "GDP 0.9", best) - others
+        best_of_others = align_seeds(_end(runs, name, best) for name in OTHER_METHODS).min(axis=1)
+        return _end(runs, "GDP 0.9", best) - best_of_others
 
     return [
         Claim(f"fastest.{end}", "< 1",
-              lambda runs: _steps_over(runs, "GDP 0.9", *OTHERS, best=best),
+              lambda runs: _steps_over(runs, "GDP 0.9", *OTHER_METHODS, best=best),
               f"The projected method is the fastest to a gap of 0.001, {at}: steps of GDP 0.9 over "
               "those of the fastest of GD, GDM 0.9 and GDM 0.99", says("b.fastest"), ratio=True,
               primary=True, **TIMED),
@@ -162,7 +162,12 @@ class F1(Study):
                 for trial in descent(name, steps, RATES, starts)]  # fmt: skip
 
     def tables(self, runs: Runs) -> list[Table]:
-        headings: list[Heading] = ["arm", "max norm", *paper("max norm"), "steps to gap 0.1"]
+        headings: list[Heading] = [
+            "arm",
+            "max norm",
+            *paper_columns("max norm"),
+            "steps to gap 0.1",
+        ]
         headings += ["0.01", "0.001", "gap at the end", "best rate", "steps to 0.001 there"]
         note = (
             f"At the rate {LR} from the paper's start. The gap is 1 - cos(w, w*); a number of "
@@ -172,40 +177,42 @@ class F1(Study):
         return [Table("Norm and speed", headings, rows, note)]
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        items = {name: item for name in METHODS if (item := _shown(runs, name)) is not None}
+        items = {name: item for name in METHODS if (item := _run_to_show(runs, name)) is not None}
         if not items:
             return []
-        kept = np.arange(min(SHOWN_STEPS, *(len(item.arrays["norm"]) for item in items.values())))
+        shown_steps = np.arange(
+            min(SHOWN_STEPS, *(len(item.arrays["norm"]) for item in items.values()))
+        )
         captions = {
             "norm": ("norm ‖w‖", "The norm against steps.", "Figure 1, the norms"),
             "gap": ("gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
         }
-        curves = over_steps(items, kept, 1e-12, captions, colors=COLORS, dashes=DASHED)
+        curves = over_steps(items, shown_steps, 1e-12, captions, colors=COLORS, dashes=DASHED)
         return [_in_the_plane(items), *curves]
 
 
-def _shown(runs: Runs, name: str) -> Result | None:
+def _run_to_show(runs: Runs, name: str) -> Result | None:
     """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
-    first = runs.all_runs("", name)
-    alive = first[(first.seed == PAPERS_START) & np.isfinite(first.max_norm.astype(float))]
+    all_runs = runs.all_runs("", name)
+    alive = all_runs[(all_runs.seed == PAPERS_START) & np.isfinite(all_runs.max_norm.astype(float))]
     return None if alive.empty else alive.run.iloc[int(np.log(alive.lr / LR).abs().argmin())]
 
 
 def _row(runs: Runs, name: str) -> Row:
-    shown, every = _shown(runs, name), runs.all_runs("", name)
-    if shown is None:
+    run, all_runs = _run_to_show(runs, name), runs.all_runs("", name)
+    if run is None:
         return (name, Cell(None, missing="diverged"), *[""] * 7)
-    best = at_best(every, SOLVED)
+    best = at_best(all_runs, SOLVED)
     fastest = from_papers_start(best)
     solved = None if fastest is None else fastest.summary[SOLVED]
-    rate = Cell(best.lr.iloc[0], ".3g", unit="(edge)" if is_at_edge(every, best) else "")
-    at = [*(shown.summary[f"steps_to_{level}"] for level in ("0.1", "0.01", "0.001")), solved]
-    *steps, there = (Cell(count, ".0f", missing="not reached") for count in at)
+    rate = Cell(best.lr.iloc[0], ".3g", unit="(edge)" if is_at_edge(all_runs, best) else "")
+    at = [*(run.summary[f"steps_to_{level}"] for level in ("0.1", "0.01", "0.001")), solved]
+    *steps, steps_at_best = (Cell(count, ".0f", missing="not reached") for count in at)
     return (
-        name, Cell(shown.summary["max_norm"], ".2f"),
+        name, Cell(run.summary["max_norm"], ".2f"),
         Cell(PAPER_MAX_NORM.get(name), ".2f", missing=""), *steps,
-        Cell(shown.summary["final_gap"], ".1e"),
-        Cell(None, missing="none") if solved is None else rate, there,
+        Cell(run.summary["final_gap"], ".1e"),
+        Cell(None, missing="none") if solved is None else rate, steps_at_best,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from spherenorm_experiments.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Runs, Trial
+from spherenorm_experiments.runs import RecordedNumber, Result, Runs, Trial
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.verdict import Claim, Statement
 from spherenorm_paper.plane.f1 import LR, METHODS, descent
@@ -29,18 +29,27 @@ class Step(NamedTuple):
     projected: Vector
 
 
-def _step(runs: Runs) -> Step | None:
-    """The step whose momentum points outward most; None if the run has not finished."""
-    ended = (item for item in runs.all_runs("", METHOD).run if not item.diverged)
-    if (item := next(ended, None)) is None:
-        return None
-    path = item.arrays["w"][:200]
+def _find_outward_step(run: Result) -> list[list[float]]:
+    """Return the fields of the `Step` whose momentum points outward most."""
+    path = run.arrays["w"][:200]
     moves = np.diff(path, axis=0)
     lengths = np.linalg.norm(path[:-1], axis=1) * np.linalg.norm(moves, axis=1)
-    step = 1 + int(np.argmax(((path[:-1] * moves).sum(1) / lengths)[1:]))
-    w, momentum = path[step], -moves[step] / LR
-    gradient = momentum - METHODS[METHOD][1] * -moves[step - 1] / LR
-    return Step(w, gradient, momentum, momentum - (w @ momentum) / (w @ w) * w)
+    index = 1 + int(np.argmax(((path[:-1] * moves).sum(1) / lengths)[1:]))
+    w, momentum = path[index], -moves[index] / LR
+    gradient = momentum - METHODS[METHOD][1] * -moves[index - 1] / LR
+    projected = momentum - (w @ momentum) / (w @ w) * w
+    return [vector.tolist() for vector in (w, gradient, momentum, projected)]
+
+
+outward_step = RecordedNumber("outward step", _find_outward_step)
+
+
+def _step(runs: Runs) -> Step | None:
+    """Return the step whose momentum points outward most; None if the run has not finished."""
+    finished = [run for run in runs.all_runs("", METHOD).run if not run.diverged]
+    if not finished:
+        return None
+    return Step(*map(np.array, outward_step(finished[0])))
 
 
 def _cosine(w: Vector, v: Vector) -> float:
@@ -50,11 +59,11 @@ def _cosine(w: Vector, v: Vector) -> float:
 def _turn(step: Step) -> float:
     """The angle of the projected step over that of the plain one; 0 if they turn apart."""
     w, ends = step.w, (step.w - LR * step.momentum, step.w - LR * step.projected)
-    plain, straight = (
+    plain_turn, straight = (
         np.copysign(np.arccos(np.clip(_cosine(w, v), -1, 1)), w[0] * v[1] - w[1] * v[0])
         for v in ends
     )
-    return max(0.0, float(straight / plain))
+    return max(0.0, float(straight / plain_turn))
 
 
 def _claim(

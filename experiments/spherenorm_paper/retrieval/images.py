@@ -10,7 +10,7 @@ et al., *Deep Metric Learning via Lifted Structured Feature Embedding*, 2016.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from spherenorm_experiments.layouts import Count, Layout
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.shared.augmentation import central, varied
 from spherenorm_paper.shared.facts import layout
@@ -100,7 +99,7 @@ def glyph_classes(name: str, size: int = 16) -> Splits:
     return Splits(*splits)
 
 
-SHOWN = 5_000
+N_SHOWN = 5_000
 """Training images that are the validation set: they show no more than that the loss works."""
 
 Row = tuple[str, int, int]
@@ -125,7 +124,7 @@ def _splits(folder: Path, data_set: str, side: int) -> Splits:
     rows = list(SOURCES[data_set][1](folder))
     train = [(path, label, BOTH) for path, label, role in rows if role == TRAIN]
     test, crop = [row for row in rows if row[2] != TRAIN], central(side, 224 / 256)
-    parts = (train, varied(side)), (train[:SHOWN], crop), (test, crop)
+    parts = (train, varied(side)), (train[:N_SHOWN], crop), (test, crop)
     return Splits(*(
         Pictures(folder, [row[:2] for row in part], view, [row[2] for row in part])
         for part, view in parts
@@ -174,19 +173,8 @@ def _products(folder: Path) -> Iterator[Row]:
             yield path, int(label) - 1, role
 
 
-def _layout(name: str, read: Callable[[Path], Iterator[Row]]) -> Layout:
-    """Its counts are of the images and classes that have some roles in the lists."""
-
-    def count(column: int, *roles: int) -> Count:
-        return lambda folder: len({row[column] for row in read(folder) if row[2] in roles})
-
-    images = {f"{part} images": count(0, role) for part, role in {**ROLES, "test": BOTH}.items()}
-    classes = {"train classes": count(1, TRAIN), "test classes": count(1, QUERY, GALLERY, BOTH)}
-    return layout(name, {**classes, **images})
-
-
-CUB, CARS = _layout("cub", _cub), _layout("cars-196", _cars)
-IN_SHOP, PRODUCTS = _layout("in-shop", _in_shop), _layout("sop", _products)
+CUB, CARS = layout("cub"), layout("cars-196")
+IN_SHOP, PRODUCTS = layout("in-shop"), layout("sop")
 SOURCES = {
     "cub": (CUB, _cub),
     "cars-196": (CARS, _cars),

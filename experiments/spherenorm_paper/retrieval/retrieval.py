@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.layouts import data_folder
-from spherenorm_experiments.lookup import require_extra
+from spherenorm_experiments.lookup import data_folder, require_extra
 from spherenorm_experiments.task import (
     Batch,
     Budget,
@@ -38,7 +37,7 @@ from spherenorm_paper.shared.layers import load_published
 from spherenorm_paper.shared.resnet import ResNet, resnet50
 
 MARGIN = 0.1
-"""Of triplets and proxies, as in the released code of ProxyAnchor."""
+"""The margin of triplets and proxies, as in the released code of ProxyAnchor."""
 
 
 class Embedding(nn.Module):
@@ -201,10 +200,10 @@ class Retrieval(Task):
         return (images,) if self.objective == "triplet" else (images, labels)
 
     def fingerprint(self) -> str:
-        found = super().fingerprint()
+        fingerprint = super().fingerprint()
         if self.start == "pretrained":
-            found += hashlib.sha256(self._published.read_bytes()).hexdigest()
-        return found
+            fingerprint += hashlib.sha256(self._published.read_bytes()).hexdigest()
+        return fingerprint
 
     def _labels(self) -> Tensor:
         train = self.data().train
@@ -237,11 +236,13 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
     if not gallery.any() or not embeddings.isfinite().all():  # a rehearsal may have queries alone
         return float("nan")
     neighbours = CustomKNN(CosineSimilarity(), batch_size=4096)
-    found = AccuracyCalculator(include=("precision_at_1",), k=1, knn_func=neighbours).get_accuracy(
+    accuracies = AccuracyCalculator(
+        include=("precision_at_1",), k=1, knn_func=neighbours
+    ).get_accuracy(
         *(embeddings[queries], labels[queries], embeddings[gallery], labels[gallery]),
         ref_includes_query=torch.equal(queries, gallery),
     )
-    return 100 * float(found["precision_at_1"])
+    return 100 * float(accuracies["precision_at_1"])
 
 
 def balanced(
@@ -254,13 +255,13 @@ def balanced(
     """
     members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels)]
     wanted = -(-batch_size // per_class)
-    found: list[Tensor] = []
+    neighbors: list[Tensor] = []
     for _ in range(-(-count // batch_size)):
         rounds = range(-(-wanted // len(members)))
         order = torch.cat([torch.randperm(len(members), generator=random) for _ in rounds])
         batch = [_some(members[int(label)], per_class, random) for label in order[:wanted]]
-        found.append(torch.cat(batch)[:batch_size])
-    return torch.cat(found)[:count]
+        neighbors.append(torch.cat(batch)[:batch_size])
+    return torch.cat(neighbors)[:count]
 
 
 def _some(members: Tensor, count: int, random: torch.Generator) -> Tensor:

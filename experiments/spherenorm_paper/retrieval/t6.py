@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.runs import Result, Runs, mean_over, number
+from spherenorm_experiments.runs import RecordedNumber, Result, Runs, mean_over, number
 from spherenorm_experiments.tables import parse_table
 from spherenorm_experiments.verdict import deviation, slug
 from spherenorm_paper.shared.claims import projection
@@ -54,7 +54,7 @@ CONDITIONS = [
             {**FULL, "objective": row["objective"], "data_set": row["folder"]},
             fields={"epochs": 60, "batch_size": 120, "schedule": "halving"},
         ),
-        theirs=f"ResNet-50, {row['theirs']}, {row['loss']}",
+        paper_setup=f"ResNet-50, {row['theirs']}, {row['loss']}",
         benchmark=row["theirs"],
         paper={"recall@1": {name: row[name] for name in NAMES}},
         cites=says("t6.outperforms"),
@@ -93,32 +93,42 @@ T6 = Comparison(
           text="The layer before the l2 normalization is scale-invariant as a whole, not row by "
           "row: percent of the conditions")  # fmt: skip
 def _layer_wise(runs: Runs) -> float | None:
-    """Of the network, which no seed changes: those in all of whose runs the audit says so."""
+    """Count the conditions in all of whose runs the audit says so; no seed changes the network."""
     parts = [runs.selected(condition.label, "AdamP").run for condition in CONDITIONS]
-    views = [{item.summary["views"].get(LAST_LAYER) for item in of} for of in parts if len(of)]
-    return 100 * sum(found == {"layer"} for found in views) / len(views) if views else None
+    views = [{view_of_last_layer(run) for run in part} for part in parts if len(part)]
+    return 100 * sum(view == {"layer"} for view in views) / len(views) if views else None
+
+
+view_of_last_layer = RecordedNumber(
+    "view of the last layer", lambda run: run.summary["views"].get(LAST_LAYER)
+)
 
 
 @T6.claim("found-as-layer", "> 90", unit="%", limits=(0.0, 100.0), cites=says("t6.preceding"),
           text="The layer view of AdamP's test finds it more than 90 % of the time, mean over the "
           "conditions")  # fmt: skip
-def _found(runs: Runs) -> pd.Series:
+def _detected(runs: Runs) -> pd.Series:
     frames = (runs.selected(condition.label, "AdamP") for condition in CONDITIONS)
-    return mean_over(number(frame, _found_as_layer, worst=-np.inf) for frame in frames)
+    return mean_over(number(frame, detected_as_layer, worst=-np.inf) for frame in frames)
 
 
-def _found_as_layer(item: Result) -> float | None:
-    """The percentage of steps at which the test takes the last layer for scale-invariant."""
-    if "detection" not in item.spec.probes:
+def _detected_as_layer(run: Result) -> float | None:
+    """Return the percentage of steps at which the test takes the last layer for scale-invariant."""
+    if "detection" not in run.spec.probes:
         return None
-    found = [s for s in statistics_of(item, invariant=True) if s.name == LAST_LAYER]
-    return 100 * float(np.mean(single_step(found[0], DELTA))) if found else None
+    by_name = {weight.name: weight for weight in statistics_of(run, invariant=True)}
+    if LAST_LAYER not in by_name:
+        return None
+    return 100 * float(np.mean(single_step(by_name[LAST_LAYER], DELTA)))
+
+
+detected_as_layer = RecordedNumber("percent detected as layer", _detected_as_layer)
 
 
 def _excess(label: str, runs: Runs) -> pd.Series:
     """The gain minus the deviation."""
-    theirs, ours = (runs.selected(label, name).test for name in NAMES)
-    return ours - theirs - deviation(theirs[np.isfinite(theirs)])
+    baseline, projected = (runs.selected(label, name).test for name in NAMES)
+    return projected - baseline - deviation(baseline[np.isfinite(baseline)])
 
 
 for label in ("queries, ProxyAnchor", "few images, ProxyAnchor"):

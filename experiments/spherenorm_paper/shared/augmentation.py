@@ -18,10 +18,10 @@ from spherenorm_experiments.lookup import require_extra
 
 Picture = Any
 View = Callable[[Picture], Tensor]
-"""Of a picture the `normalized` pixels that a network sees."""
+"""A function of a picture that returns the `normalized` pixels that a network sees."""
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of the pixels of ImageNet, as shares of 255, in red, green and blue."""
+"""Mean and deviation of ImageNet's pixels, as shares of 255, in red, green and blue."""
 
 GRAY = (128, 128, 128)
 """The colour of what a rotation, a shear or a translation uncovers."""
@@ -45,13 +45,13 @@ def random_crop(picture: Picture, side: int) -> Picture:
         aspect = math.exp(_uniform(low, high))
         wide, tall = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
         if 0 < wide <= width and 0 < tall <= height:
-            left, top = _integer(width - wide + 1), _integer(height - tall + 1)
+            x0, top = _integer(width - wide + 1), _integer(height - tall + 1)
             break
     else:
         wide = min(width, round(height * ratio[1]))
         tall = min(height, round(width / ratio[0]))
-        left, top = (width - wide) // 2, (height - tall) // 2
-    return _bilinear(picture.crop((left, top, left + wide, top + tall)), (side, side))
+        x0, top = (width - wide) // 2, (height - tall) // 2
+    return _bilinear(picture.crop((x0, top, x0 + wide, top + tall)), (side, side))
 
 
 def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
@@ -61,8 +61,8 @@ def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
         size = shorter, int(shorter * height / width)
     else:
         size = int(shorter * width / height), shorter
-    left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
-    return _bilinear(picture, size).crop((left, top, left + side, top + side))
+    x0, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
+    return _bilinear(picture, size).crop((x0, top, x0 + side, top + side))
 
 
 def normalized(picture: Picture) -> Tensor:

@@ -27,21 +27,22 @@ def projection(on: Sequence[Condition], *pairs: Pair) -> Iterator[Claim]:
         on: conditions with scale-invariant weights.
         *pairs: the baseline and the projected optimizer.
     """
-    for baseline, ours in pairs:
-        names = f"{slug(ours)}.{slug(baseline)}"
-        ratio = partial(ratio_at_equal_rates, on=on, pair=(baseline, ours))
-        shared = partial(_shared, on=on, pair=(baseline, ours))
+    for baseline, projected in pairs:
+        names = f"{slug(projected)}.{slug(baseline)}"
+        ratio = partial(ratio_at_equal_rates, on=on, pair=(baseline, projected))
+        shared = partial(_shared, on=on, pair=(baseline, projected))
         yield Claim(
             f"growth.{names}", "< 1", partial(ratio, column="growth"),
-            f"{ours} grows its norm less than {baseline} at equal learning rates: last over first "
-            "norm, mean over the conditions", ratio=True, note=shared,
+            f"{projected} grows its norm less than {baseline} at equal learning rates: last over "
+            "first norm, mean over the conditions", ratio=True, note=shared,
         )  # fmt: skip
         yield Claim(
             f"path.{names}", "> 1", partial(ratio, column="total_effective_step"),
-            f"{ours} keeps larger effective steps than {baseline} at equal learning rates: ratio "
-            "of the paths, mean over the conditions", says("3.steps"), ratio=True, note=shared,
+            f"{projected} keeps larger effective steps than {baseline} at equal learning rates: "
+            "ratio of the paths, mean over the conditions", says("3.steps"), ratio=True,
+            note=shared,
         )  # fmt: skip
-    for name in dict.fromkeys(ours for _, ours in pairs):
+    for name in dict.fromkeys(projected for _, projected in pairs):
         yield Claim(
             f"precision.{slug(name)}", "> 99.9", partial(_left_alone, on=on, name=name),
             f"The test leaves scale-variant weights of {name} alone, more than 99.9 % of the time, "
@@ -49,26 +50,28 @@ def projection(on: Sequence[Condition], *pairs: Pair) -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def of_metric(condition: Condition, metric: str, baseline: str, ours: str) -> Claim:
+def of_metric(condition: Condition, metric: str, baseline: str, projected: str) -> Claim:
     """The second of two is higher in a metric, in percent, that the paper reports."""
     return Claim(
-        f"{slug(condition.label)}.{slug(metric)}.{slug(ours)}.{slug(baseline)}", "> 0",
-        partial(gain, label=condition.label, metric=metric, pair=(baseline, ours)),
-        f"{ours} has a higher {metric} than {baseline} ({condition.label})", condition.cites,
+        f"{slug(condition.label)}.{slug(metric)}.{slug(projected)}.{slug(baseline)}", "> 0",
+        partial(gain, label=condition.label, metric=metric, pair=(baseline, projected)),
+        f"{projected} has a higher {metric} than {baseline} ({condition.label})", condition.cites,
         unit="pp", equivalence_margin=EQUIVALENCE_MARGIN, is_performance=True,
-        paper=condition.gap(ours, baseline, metric) or "",
+        paper=condition.paper_difference(projected, baseline, metric) or "",
     )  # fmt: skip
 
 
 def gain(runs: Runs, label: str, metric: str, pair: Pair) -> pd.Series:
     """A metric on the test set of the chosen runs: the second of a pair minus the first."""
-    first, second = (number(runs.selected(label, name), f"test.{metric}") for name in pair)
-    return second - first
+    baseline, projected = (number(runs.selected(label, name), f"test.{metric}") for name in pair)
+    return projected - baseline
 
 
 def _left_alone(runs: Runs, on: Sequence[Condition], name: str) -> pd.Series:
     key = percent_right(DELTA, invariant=False)
-    return mean_over(number(runs.selected(each.label, name), key, worst=-np.inf) for each in on)
+    return mean_over(
+        number(runs.selected(condition.label, name), key, worst=-np.inf) for condition in on
+    )
 
 
 def ratio_at_equal_rates(
@@ -81,10 +84,10 @@ def ratio_at_equal_rates(
     """
     parts = []
     for condition in on:
-        first, second = (_by_rate(runs, condition, name)[column] for name in pair)
-        first = first[np.isfinite(first.astype(float)) & (first > 0)]
+        baseline, projected = (_by_rate(runs, condition, name)[column] for name in pair)
+        baseline = baseline[np.isfinite(baseline.astype(float)) & (baseline > 0)]
         with np.errstate(divide="ignore"):
-            logs = np.log((second / first).dropna().astype(float))
+            logs = np.log((projected / baseline).dropna().astype(float))
         if len(logs):
             parts.append(logs.groupby("seed").mean())
     return np.exp(mean_over(parts)) if parts else None
@@ -94,16 +97,16 @@ def _by_rate(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
     """The runs of an arm whose norms were measured, by seed and rate."""
 
     def measured() -> pd.DataFrame:
-        every = runs.all_runs(condition.label, name)
-        known = np.array(["norms" in run.spec.probes for run in every.run], dtype=bool)
-        return every[known].drop_duplicates(["seed", "lr"]).set_index(["seed", "lr"])
+        all_runs = runs.all_runs(condition.label, name)
+        is_measured = np.array(["norms" in run.spec.probes for run in all_runs.run], dtype=bool)
+        return all_runs[is_measured].drop_duplicates(["seed", "lr"]).set_index(["seed", "lr"])
 
     return runs.cached(("by rate", condition.label, name), measured)
 
 
 def _shared(runs: Runs, on: Sequence[Condition], pair: Pair) -> str:
     """On how many conditions the pair has runs at one rate, if not on all that have runs."""
-    rates = [[set(_by_rate(runs, each, name).index) for name in pair] for each in on]
-    have = [both for both in rates if any(both)]
-    same = sum(bool(first & second) for first, second in have)
+    rates = [[set(_by_rate(runs, condition, name).index) for name in pair] for condition in on]
+    have = [points for points in rates if any(points)]
+    same = sum(bool(baseline & projected) for baseline, projected in have)
     return "" if len(have) == same else f"at equal rates on {same} of {len(have)} conditions"

@@ -68,7 +68,7 @@ def clips() -> Splits:
 
 @functools.cache
 def spectra() -> Splits:
-    """The same clips as fixed harmonic spectra of shape (clips, 4, 32, 8), standardized.
+    """Return the clips as fixed harmonic spectra of shape (clips, 4, 32, 8), standardized.
 
     They are log(1 + magnitude) at the multiples 1 to 4 of base frequencies from 100 to 1000 Hz.
     """
@@ -77,9 +77,9 @@ def spectra() -> Splits:
     spectrum = torch.stft(waves, WINDOW, SAMPLES // FRAMES, window=hann, return_complex=True)
     hz = torch.arange(1, 5)[:, None] * (100 * 10 ** (torch.arange(32) / 31))
     bins = (hz * WINDOW / RATE).round().long().clamp(max=WINDOW // 2)
-    found = torch.log1p(spectrum.abs()[..., :FRAMES][:, bins])
-    mean, deviation = found[:TRAIN].mean(), found[:TRAIN].std()
-    return divided((found - mean) / deviation, tags, TRAIN, VALIDATION)
+    logarithms = torch.log1p(spectrum.abs()[..., :FRAMES][:, bins])
+    mean, deviation = logarithms[:TRAIN].mean(), logarithms[:TRAIN].std()
+    return divided((logarithms - mean) / deviation, tags, TRAIN, VALIDATION)
 
 
 @functools.cache

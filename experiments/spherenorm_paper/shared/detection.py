@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.runs import Key, Result
+from spherenorm_experiments.runs import Key, RecordedNumber, Result
 from spherenorm_experiments.store import RunFolder
 
 
@@ -30,12 +29,17 @@ class WeightStatistic(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _read(folder: Path, written: float, names: tuple[str, ...]) -> list[list[np.ndarray]]:
+def _read_statistics(
+    folder: Path, written: float, names: tuple[str, ...]
+) -> list[list[np.ndarray]]:
     """The statistics of these weights; a file is parsed once, as a study asks many times."""
     records = RunFolder(folder).records(("statistic",))
-    known = [record["statistic"] for record in records if record]
+    statistics = [record["statistic"] for record in records if record]
     return [
-        [np.array([each[name][part] for each in known], dtype=float) for part in (0, 1)]
+        [
+            np.array([statistic[name][part] for statistic in statistics], dtype=float)
+            for part in (0, 1)
+        ]
         for name in names
     ]
 
@@ -43,29 +47,32 @@ def _read(folder: Path, written: float, names: tuple[str, ...]) -> list[list[np.
 def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     """The statistics of the weights that the audit found scale-invariant, or of the others."""
     views = result.summary["views"]
-    every = _read(result.folder.path, result.written, tuple(views))
+    columns_of_weights = _read_statistics(result.folder.path, result.written_at, tuple(views))
     return [
         WeightStatistic(name, view, *columns)
-        for (name, view), columns in zip(views.items(), every, strict=True)
+        for (name, view), columns in zip(views.items(), columns_of_weights, strict=True)
         if (view is not None) == invariant
     ]
 
 
-def percent_right(delta: float, *, invariant: bool) -> Callable[[Result], float | None]:
-    """The percentage of weights and steps that the single-step test gets right, as a key.
+def percent_right(delta: float, *, invariant: bool) -> RecordedNumber:
+    """Return the percentage of weights and steps that the single-step test gets right, as a key.
 
     Args:
-        invariant: of the scale-invariant weights, or of the others. None where there are none.
+        delta: threshold of the test.
+        invariant: True for the scale-invariant weights, False for the others. A run without such
+            weights has no number.
     """
 
-    def key(result: Result) -> float | None:
+    def percentage(result: Result) -> float | None:
         if "detection" not in result.spec.probes:
             return None
         chosen = statistics_of(result, invariant=invariant)
-        rates = [(single_step(each, delta) == invariant).mean() for each in chosen]
+        rates = [(single_step(weight, delta) == invariant).mean() for weight in chosen]
         return 100 * float(np.mean(rates)) if rates else None
 
-    return key
+    kind = "invariant" if invariant else "variant"
+    return RecordedNumber(f"percent of {kind} weights right at {delta:g}", percentage)
 
 
 DETECTED: dict[str, tuple[Key, str]] = {
@@ -83,6 +90,6 @@ def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:
     """
     passed = np.zeros(len(statistic.channels), dtype=bool)
     for values in (statistic.channels, statistic.layer):
-        known = ~np.isnan(values)
-        passed |= (np.where(known, values, 0) < delta).all(axis=1) & known.any(axis=1)
+        is_known = ~np.isnan(values)
+        passed |= (np.where(is_known, values, 0) < delta).all(axis=1) & is_known.any(axis=1)
     return passed

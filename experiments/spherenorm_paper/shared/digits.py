@@ -53,13 +53,13 @@ class Digits(Task):
         return _digits()
 
     def model(self) -> nn.Module:
-        first, wide = convolution(1, self.width, 3, activation=nn.ReLU), 2 * self.width
+        stem, wide = convolution(1, self.width, 3, activation=nn.ReLU), 2 * self.width
         if self.variant == "residual":
             blocks = Block("basic", self.width, self.width), Block("basic", self.width, wide, 2)
-            return nn.Sequential(first, *blocks, head(wide, 10))
-        second = convolution(self.width, wide, 3, 2, activation=nn.ReLU)
+            return nn.Sequential(stem, *blocks, head(wide, 10))
+        block = convolution(self.width, wide, 3, 2, activation=nn.ReLU)
         third = convolution(wide, 2 * wide, 3, 2, activation=nn.ReLU)
-        return nn.Sequential(first, second, third, head(2 * wide, 10))
+        return nn.Sequential(stem, block, third, head(2 * wide, 10))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch

@@ -95,7 +95,7 @@ def glyph_images(
     labels = random.permutation(np.arange(count) % len(characters))
     images = np.empty((count, 3, size, size), dtype=np.uint8)
     for i, label in enumerate(labels):
-        alpha = _placed(characters[label], str(random.choice(fonts)), size, random, appearance)
+        alpha = _place(characters[label], str(random.choice(fonts)), size, random, appearance)
         fill, ground = _contrasting(grounds, size, random, appearance.contrast)
         images[i] = blend(ground, fill, alpha).transpose(2, 0, 1)
     return images, labels
@@ -145,11 +145,11 @@ def mask(character: str, font: str, extent: float, *, angle: float = 0.0, margin
 
 def crop(image: Image, height: int, width: int, random: np.random.Generator) -> Image:
     """A random part of an image, of shape (height, width, 3)."""
-    top, left = (
-        int(random.integers(whole - part + 1))
-        for whole, part in zip(image.shape[:2], (height, width), strict=True)
+    top, x0 = (
+        int(random.integers(full - part + 1))
+        for full, part in zip(image.shape[:2], (height, width), strict=True)
     )
-    part: Image = image[top : top + height, left : left + width]
+    part: Image = image[top : top + height, x0 : x0 + width]
     return part
 
 
@@ -178,18 +178,18 @@ def photographs() -> tuple[Image, ...]:
     return tuple(_shrunk(image, max(1, min(image.shape[:2]) // 200)) for image in pictures)
 
 
-def _placed(
+def _place(
     character: str, font: str, size: int, random: np.random.Generator, appearance: Appearance
 ) -> Image:
     """A glyph's coverage at a random place of the image."""
     extent = size * random.uniform(*appearance.scale)
     drawn = mask(character, font, extent, angle=random.uniform(-1, 1) * appearance.angle)
-    placed = np.zeros((size, size), dtype=np.float32)
-    room = np.array(placed.shape) - drawn.shape
+    canvas = np.zeros((size, size), dtype=np.float32)
+    room = np.array(canvas.shape) - drawn.shape
     shift = random.uniform(-1, 1, 2) * appearance.shift
-    top, left = np.rint(room * (1 + shift) / 2).astype(int)
-    placed[top : top + drawn.shape[0], left : left + drawn.shape[1]] = drawn
-    return placed
+    top, x0 = np.rint(room * (1 + shift) / 2).astype(int)
+    canvas[top : top + drawn.shape[0], x0 : x0 + drawn.shape[1]] = drawn
+    return canvas
 
 
 def _contrasting(

@@ -26,14 +26,7 @@ CLASSES, HELD_OUT = 1000, 10
 
 JPEG = (".jpeg", ".jpg")
 
-LAYOUT = layout(
-    "imagenet",
-    {
-        "classes": lambda folder: sum(path.is_dir() for path in folder.glob("train/*")),
-        "training images": "train/*/*",
-        "validation images": "val/*/*",
-    },
-)
+LAYOUT = layout("imagenet")
 
 
 class Pictures(Items):
@@ -77,20 +70,20 @@ def imagenet(folder: Path, side: int = 224, augment: Callable[[Any], Any] | None
         for part in ("train", "val")
     )
     if tested != synsets or len(synsets) != CLASSES:
-        need = f"must have {CLASSES:,} folders in train, and the same in val"
-        raise LAYOUT.error(folder, f"{need}, has {len(synsets):,} and {len(tested):,}")
+        requirement = f"must have {CLASSES:,} folders in train, and the same in val"
+        raise LAYOUT.error(folder, f"{requirement}, has {len(synsets):,} and {len(tested):,}")
     train: list[tuple[str, int]] = []
-    held: list[tuple[str, int]] = []
+    validation: list[tuple[str, int]] = []
     for label, synset in enumerate(synsets):
         names = jpeg_files(folder, f"train/{synset}")
         chosen = min(HELD_OUT, len(names) // 2)
         out = {k * len(names) // chosen for k in range(chosen)}  # evenly spread
         for place, name in enumerate(names):
-            (held if place in out else train).append((name, label))
+            (validation if place in out else train).append((name, label))
     test = [(n, k) for k, s in enumerate(synsets) for n in jpeg_files(folder, f"val/{s}")]
     return Splits(
         Pictures(folder, train, varied(side, augment)),
-        Pictures(folder, held, central(side)),
+        Pictures(folder, validation, central(side)),
         Pictures(folder, test, central(side)),
     )
 
@@ -103,7 +96,7 @@ def jpeg_files(folder: Path, part: str) -> list[str]:
     """
     place = folder / part
     names = sorted(entry.name for entry in os.scandir(place)) if place.is_dir() else []
-    found = [f"{part}/{name}" for name in names if name.lower().endswith(JPEG)]
-    if not found:
+    files = [f"{part}/{name}" for name in names if name.lower().endswith(JPEG)]
+    if not files:
         raise LAYOUT.error(folder, f"has no JPEG files in {part}")
-    return found
+    return files

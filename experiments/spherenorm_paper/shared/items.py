@@ -41,8 +41,8 @@ class Items:
         return len(self.columns[0])
 
     def __getitem__(self, index: int) -> Any:
-        first, *rest = (column[index] for column in self.columns)
-        return self.load(first if self.folder is None else self.path(index), *rest)
+        inputs, *more = (column[index] for column in self.columns)
+        return self.load(inputs if self.folder is None else self.path(index), *more)
 
     def path(self, index: int) -> Path:
         """The file of an item."""

@@ -46,8 +46,8 @@ class StochasticDepth(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.rate:
             return x
-        kept = torch.rand(len(x), *(1 for _ in x.shape[1:]), device=x.device) >= self.rate
-        return x * kept / (1 - self.rate)
+        is_kept = torch.rand(len(x), *(1 for _ in x.shape[1:]), device=x.device) >= self.rate
+        return x * is_kept / (1 - self.rate)
 
 
 def head(features: int, classes: int, dropout: float = 0.0) -> nn.Sequential:
@@ -87,14 +87,21 @@ def load_published(modules: Iterable[nn.Module], file: Path) -> None:
         raise ValueError(f"published weights: there is no file {file}")
     state = torch.load(file, map_location="cpu", weights_only=True)
     trunk, counter = nn.ModuleList(modules), "num_batches_tracked"  # which old files lack
-    theirs = [name for name in state
+    file_names = [name for name in state
               if not name.startswith(("fc.", "classifier.")) and counter not in name]  # fmt: skip
-    ours = [name for name in trunk.state_dict() if counter not in name]
-    for name, own in zip(theirs, ours, strict=False):  # a file may be in another order
-        if name.rpartition(".")[2] != own.rpartition(".")[2]:
-            wrong = f"has other tensors: {name} in the place of {own}"
+    trunk_names = [name for name in trunk.state_dict() if counter not in name]
+    for name, trunk_name in zip(
+        file_names, trunk_names, strict=False
+    ):  # a file may be in another order
+        if name.rpartition(".")[2] != trunk_name.rpartition(".")[2]:
+            wrong = f"has other tensors: {name} in the place of {trunk_name}"
             raise ValueError(f"published weights: {file} {wrong}")
     try:
-        trunk.load_state_dict({own: state[name] for name, own in zip(theirs, ours, strict=True)})
+        trunk.load_state_dict(
+            {
+                trunk_name: state[name]
+                for name, trunk_name in zip(file_names, trunk_names, strict=True)
+            }
+        )
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"published weights: {file} has other tensors: {error}") from error

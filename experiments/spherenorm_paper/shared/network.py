@@ -24,7 +24,7 @@ TRAIN, VALIDATION = 1024, 256
 BATCH = 64
 STEPS_PER_EPOCH = TRAIN // BATCH
 
-KEPT = 120
+MAX_CURVE_POINTS = 120
 """Points of a curve that are kept."""
 
 PROJECTED = 1e-9
@@ -118,9 +118,9 @@ class Network(PureTask):
             for name in ("unit1", "unit2"):
                 x = torch.relu(normalized(layer(x, params[name])))
         else:
-            for first, second in (("free1", "free2"), ("free3", "free4")):
-                inner = torch.relu(layer(normalized(x), params[first]))
-                x = x + layer(inner, params[second]).to(x.dtype)
+            for name_in, name_out in (("free1", "free2"), ("free3", "free4")):
+                inner = torch.relu(layer(normalized(x), params[name_in]))
+                x = x + layer(inner, params[name_out]).to(x.dtype)
             x = normalized(x)
         if fixed:
             return layer(x, fixed[0]).double()
@@ -143,17 +143,19 @@ class Network(PureTask):
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
         units = [name for name in before if name.startswith("unit")]
-        others = [name for name in before if name.startswith(("free", "head"))]
+        variant_names = [name for name in before if name.startswith(("free", "head"))]
         norms = torch.cat([metrics.norm(after[name]) for name in units])
-        moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in units])
+        effective_steps = torch.cat(
+            [metrics.effective_step(before[name], after[name]) for name in units]
+        )
         straight = [(after[name] - before[name]).square().sum() for name in units]
-        kinds = {"invariant": units, **({"variant": others} if others else {})}
+        kinds = {"invariant": units, **({"variant": variant_names} if variant_names else {})}
         radial = {kind: torch.stack([_radial(before[name], after[name]) for name in names])
                   for kind, names in kinds.items()}  # fmt: skip
         return {
             "norm": norms.mean(),
             "norm_squared": norms.square().sum(),
-            "effective_step": moved.mean(),
+            "effective_step": effective_steps.mean(),
             "squared_move": torch.stack(straight).sum(),
             **{f"projected_{k}": x.lt(PROJECTED).double().mean() for k, x in radial.items()},
         }
@@ -164,22 +166,22 @@ class Network(PureTask):
         """Numbers, curves and cosines, by point and seed."""
         records, norm = swept.records, swept.records["norm"]
         units = [value for name, value in start.items() if name.startswith("unit")]
-        first = torch.cat([w.norm(dim=-1) for w in units], dim=1)
-        moved = records["squared_move"].sum(dim=0)
-        growth = records["norm_squared"][-1] - first.square().sum(dim=1)
-        late, every = min(SETTLED, len(norm) - 1), max(1, len(norm) // KEPT)
+        start_norms = torch.cat([w.norm(dim=-1) for w in units], dim=1)
+        path_squared = records["squared_move"].sum(dim=0)
+        growth = records["norm_squared"][-1] - start_norms.square().sum(dim=1)
+        late, interval = min(SETTLED, len(norm) - 1), max(1, len(norm) // MAX_CURVE_POINTS)
         numbers = {
-            "norm_start": first.mean(dim=1).expand_as(growth),
+            "norm_start": start_norms.mean(dim=1).expand_as(growth),
             "norm_first_epoch": norm[min(STEPS_PER_EPOCH, len(norm)) - 1],
             "norm_last": norm[-1],
             "path": records["effective_step"].sum(dim=0),
-            "growth_over_moves": growth / moved,
-            "every": torch.full_like(moved, every),
+            "growth_over_moves": growth / path_squared,
+            "every": torch.full_like(path_squared, interval),
             **{name: 100 * shares[late:].mean(dim=0)
                for name, shares in records.items() if name.startswith("projected")},
             **_scores(self, seeds, swept.params),
         }  # fmt: skip
-        curves = {name: records[name][::every].float().movedim(0, 2)
+        curves = {name: records[name][::interval].float().movedim(0, 2)
                   for name in ("norm", "effective_step")}  # fmt: skip
         return numbers, {**curves, **_cosines(self, seeds, swept.params)}
 
@@ -246,7 +248,7 @@ def _cosines(
     """
     batches = [task.batches(seed) for seed in seeds]
     over_points = vmap(vmap(grad(task.loss), in_dims=(0, 0)), in_dims=(0, None))
-    found: dict[str, list[Tensor]] = {"cosines_invariant": [], "cosines_variant": []}
+    cosines: dict[str, list[Tensor]] = {"cosines_invariant": [], "cosines_variant": []}
     for step in range(COSINE_BATCHES):
         drawn = [batch(10**6 * STEPS_PER_EPOCH + step) for batch in batches]
         grads = over_points(dict(params), tuple(map(torch.stack, zip(*drawn, strict=True))))
@@ -257,8 +259,8 @@ def _cosines(
             if not name.startswith("unit"):
                 kind, w, g = "variant", w.flatten(2)[:, :, None], g.flatten(2)[:, :, None]
             inner = (w * g).sum(-1).abs() / (w.norm(dim=-1) * g.norm(dim=-1))
-            found[f"cosines_{kind}"].append(inner.max(dim=-1).values)
-    return {kind: torch.stack(x, dim=-1).nan_to_num() for kind, x in found.items() if x}
+            cosines[f"cosines_{kind}"].append(inner.max(dim=-1).values)
+    return {kind: torch.stack(x, dim=-1).nan_to_num() for kind, x in cosines.items() if x}
 
 
 def _radial(before: Tensor, after: Tensor) -> Tensor:

@@ -11,5 +11,5 @@ def on_imagenet(
     network: str, *, options: Any = None, regime: Any = None, task: str = "", **fields: Any
 ) -> Setup:
     """The paper's network on its data."""
-    given = {"network": network, "data_set": "imagenet", **(options or {})}
-    return Setup(given, regime or {}, fields=fields, task=task)
+    all_options = {"network": network, "data_set": "imagenet", **(options or {})}
+    return Setup(all_options, regime or {}, fields=fields, task=task)

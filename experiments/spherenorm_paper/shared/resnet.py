@@ -34,7 +34,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         outputs = EXPANSION[kind] * width
-        *first, last = {
+        *inner, last = {
             "basic": [(inputs, width, 3, stride), (width, outputs, 3, 1)],
             "bottleneck": [
                 (inputs, width, 1, 1),
@@ -42,7 +42,7 @@ class Block(nn.Module):
                 (width, outputs, 1, 1),
             ],
         }[kind]
-        active = (convolution(*each, activation=nn.ReLU) for each in first)
+        active = (convolution(*shape, activation=nn.ReLU) for shape in inner)
         self.body = nn.Sequential(*active, convolution(*last))
         same = inputs == outputs and stride == 1
         self.shortcut = nn.Identity() if same else convolution(inputs, outputs, 1, stride)
@@ -108,11 +108,11 @@ class ResNet(nn.Module):
 
     def maps(self, x: Tensor) -> list[Tensor]:
         """The output of each stage, of shape (items, channels, height, width)."""
-        x, found = self.stem(x), []
+        x, features = self.stem(x), []
         for stage in self.stages:
             x = stage(x)
-            found.append(x)
-        return found
+            features.append(x)
+        return features
 
     def trunk(self, x: Tensor) -> Tensor:
         """The output of the last stage."""

@@ -39,12 +39,12 @@ def at_best(
         rates: the lowest and the highest learning rate that may be chosen.
     """
     lr = frame.lr.astype(float)
-    near = (lr >= rates[0] * 0.999) & (lr <= rates[1] * 1.001)
-    first = frame[near & (frame.seed == PAPERS_START)]
-    if first.empty:
-        return first
-    place = int(np.argmin(first[by].astype(float).fillna(math.inf)))
-    return frame[frame.point == first.point.iloc[place]]
+    in_range = (lr >= rates[0] * 0.999) & (lr <= rates[1] * 1.001)
+    from_start = frame[in_range & (frame.seed == PAPERS_START)]
+    if from_start.empty:
+        return from_start
+    place = int(np.argmin(from_start[by].astype(float).fillna(math.inf)))
+    return frame[frame.point == from_start.point.iloc[place]]
 
 
 def from_papers_start(frame: pd.DataFrame) -> Result | None:
@@ -54,8 +54,8 @@ def from_papers_start(frame: pd.DataFrame) -> Result | None:
 
 def beside(frame: pd.DataFrame, key: str) -> pd.Series:
     """A number by start, the paper's left out; infinite where there is none."""
-    own = frame[frame.seed != PAPERS_START].set_index("seed")
-    return number(own, key).astype(float).fillna(math.inf)
+    other_starts = frame[frame.seed != PAPERS_START].set_index("seed")
+    return number(other_starts, key).astype(float).fillna(math.inf)
 
 
 def is_at_edge(frame: pd.DataFrame, chosen: pd.DataFrame) -> bool:
@@ -65,11 +65,11 @@ def is_at_edge(frame: pd.DataFrame, chosen: pd.DataFrame) -> bool:
 
 
 TIMED: dict[str, Any] = {"is_performance": True, "deterministic": True}
-"""Of a claim about steps or gaps."""
+"""Arguments of a claim about steps or gaps."""
 
 
 def largest_norm(
-    method: str, theirs: float, within: float, frame: Callable[[Runs], pd.DataFrame],
+    method: str, paper_norm: float, within: float, frame: Callable[[Runs], pd.DataFrame],
     words: str, cites: Statement,
 ) -> Claim:  # fmt: skip
     """The claim about the largest norm from the paper's start, without randomness.
@@ -84,19 +84,20 @@ def largest_norm(
         return None if item is None else item.summary["max_norm"]
 
     return Claim(
-        f"largest-norm.{slug(method)}", f"= {theirs} ± {within * theirs:.4g}", norm,
-        f"The largest norm under {words} is {theirs}", cites, format=".4g", paper=Cell(theirs, "g"),
+        f"largest-norm.{slug(method)}", f"= {paper_norm} ± {within * paper_norm:.4g}", norm,
+        f"The largest norm under {words} is {paper_norm}", cites,
+        format=".4g", paper=Cell(paper_norm, "g"),
     )  # fmt: skip
 
 
 def over_steps(
-    items: Mapping[str, Result], kept: np.ndarray, floor: float,
+    items: Mapping[str, Result], steps: np.ndarray, floor: float,
     captions: Mapping[str, tuple[str, ...]], **how: Any,
 ) -> list[Picture]:  # fmt: skip
     """Draw curves of runs.
 
     Args:
-        kept: steps that are shown.
+        steps: steps that are shown.
         floor: a smaller value is drawn as this.
         captions: the title of the axis, the caption, and the paper's figure, if it has one, by the
             curve's key.
@@ -104,7 +105,7 @@ def over_steps(
     """
     pictures = []
     for key, (y, caption, *shows) in captions.items():
-        curves = {name: (kept, np.maximum(item.arrays[key][kept], floor))
+        curves = {name: (steps, np.maximum(item.arrays[key][steps], floor))
                   for name, item in items.items()}  # fmt: skip
         picture = lines(curves, "step", y, caption, log_y=True, **how)
         pictures.append(replace(picture, shows="".join(shows)))

@@ -97,8 +97,8 @@ class _Vector(PureTask):
         if seed == 0:
             return {"w": begin[None]}
         random = generator(seed, "start")
-        near = begin + JITTER * torch.randn(len(begin), generator=random, dtype=torch.float64)
-        return {"w": (near * begin.norm() / near.norm())[None]}
+        starts = begin + JITTER * torch.randn(len(begin), generator=random, dtype=torch.float64)
+        return {"w": (starts * begin.norm() / starts.norm())[None]}
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         return self.value(params["w"][0])
@@ -110,8 +110,8 @@ class _Vector(PureTask):
         self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         w = swept.records["w"]
-        begun = start["w"][None, None, :, 0].expand(1, w.shape[1], -1, -1)
-        w = torch.cat([begun, w])
+        first_weights = start["w"][None, None, :, 0].expand(1, w.shape[1], -1, -1)
+        w = torch.cat([first_weights, w])
         loss = torch.cat([swept.loss[:1], swept.records["after"]])
         gap = (loss - self.optimum) / self.scale
         norm = w.norm(dim=-1)

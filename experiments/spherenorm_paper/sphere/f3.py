@@ -10,10 +10,17 @@ import pandas as pd
 
 from spherenorm_experiments.pictures import Picture, color_of
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, align_seeds, mean_over
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
-from spherenorm_experiments.verdict import OURS, Claim, Decision, mean, slug, without_verdict
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper_columns
+from spherenorm_experiments.verdict import (
+    BEYOND_PAPER,
+    Claim,
+    Decision,
+    mean,
+    slug,
+    without_verdict,
+)
 from spherenorm_paper.shared import starts
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.sphere import search
@@ -24,7 +31,7 @@ from spherenorm_paper.statements import says
 STARTS = {"smoke": 3, "small": 7, "full": 13}
 """The paper's start, on which the rate is chosen, and those at its side."""
 
-SHOWN = "descent"
+DESCENT = "descent"
 """The condition of the best descents, whose paths are kept."""
 
 
@@ -66,7 +73,7 @@ def _closer(pair: Pair) -> Claim:
         f"closer.{slug(pair.ahead)}.{slug(pair.behind)}", "> 0",
         lambda runs: mean_over(pair.gains(runs)),
         f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio of "
-        "the gaps", says(pair.statement) if pair.statement else OURS, unit="decades",
+        "the gaps", says(pair.statement) if pair.statement else BEYOND_PAPER, unit="decades",
         primary=pair.primary, note=in_each_setting, **starts.TIMED,
     )  # fmt: skip
 
@@ -77,7 +84,7 @@ def _equally_close(a: str, b: str) -> Claim:
     def behind(runs: Runs) -> pd.Series:
         """By how much it is further away; nothing where the other diverged."""
         gains = Pair(b, a, papers_rates=True).gains(runs)
-        return across(gain.replace(-math.inf, math.nan) for gain in gains).max(axis=1)
+        return align_seeds(gain.replace(-math.inf, math.nan) for gain in gains).max(axis=1)
 
     return Claim(
         f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}", behind,
@@ -96,8 +103,8 @@ def _steps(runs: Runs, method: str, *, papers_rates: bool = False) -> pd.Series:
 def _as_soon(a: str, b: str) -> Claim:
     def over(runs: Runs) -> pd.Series:
         """Steps of one over those of the other; nothing where the other did not come there."""
-        theirs, ours = (_steps(runs, name, papers_rates=True) for name in (a, b))
-        return ours / theirs.replace(math.inf, math.nan)
+        baseline, projected = (_steps(runs, name, papers_rates=True) for name in (a, b))
+        return projected / baseline.replace(math.inf, math.nan)
 
     return Claim(
         f"as-soon.{slug(b)}.{slug(a)}", "< 2", over,
@@ -107,35 +114,35 @@ def _as_soon(a: str, b: str) -> Claim:
     )  # fmt: skip
 
 
-def _sooner(other: str) -> Claim:
+def _sooner(baseline: str) -> Claim:
     return Claim(
-        f"sooner.gdp.{slug(other)}", "< 1",
-        lambda runs: _steps(runs, "GDP") / _steps(runs, other),
-        f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference, each at "
-        "the point with its least final gap", says("3.2.faster"), ratio=True, **starts.TIMED,
+        f"sooner.gdp.{slug(baseline)}", "< 1",
+        lambda runs: _steps(runs, "GDP") / _steps(runs, baseline),
+        f"GDP is sooner below a gap of 1 than {baseline}: ratio of steps, at the reference, each "
+        "at the point with its least final gap", says("3.2.faster"), ratio=True, **starts.TIMED,
     )  # fmt: skip
 
 
 def _with_each_decay(runs: Runs) -> pd.DataFrame:
     """GDM's descents with each decay at the paper's highest rate; infinite norms if it diverged."""
-    near = starts.at_rate(search.searched(runs, "GDM + WD"), search.PAPER_RATES[1])
-    return near.assign(max_norm=near.max_norm.astype(float).fillna(math.inf))
+    at_paper_rate = starts.at_rate(search.searched(runs, "GDM + WD"), search.PAPER_RATES[1])
+    return at_paper_rate.assign(max_norm=at_paper_rate.max_norm.astype(float).fillna(math.inf))
 
 
 def _surge(runs: Runs) -> pd.Series:
     """The least over decays of GDM's largest norm, over GDP's, by start."""
-    every = _with_each_decay(runs)
+    all_runs = _with_each_decay(runs)
     gdp = starts.at_rate(search.searched(runs, "GDP"), search.PAPER_RATES[1])
-    least = every[every.seed != starts.PAPERS_START].groupby("seed").max_norm.min()
-    return least / starts.beside(gdp, "max_norm")
+    least_norms = all_runs[all_runs.seed != starts.PAPERS_START].groupby("seed").max_norm.min()
+    return least_norms / starts.beside(gdp, "max_norm")
 
 
 def _peaks(runs: Runs) -> str:
-    every = _with_each_decay(runs)
-    own = every[every.seed == starts.PAPERS_START]
-    peaks = zip(own.max_norm, own.get("weight_decay", ()), strict=True)
-    shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
-    return f"from the paper's start, where it has 2.53: {shown}" if shown else ""
+    all_runs = _with_each_decay(runs)
+    from_paper_start = all_runs[all_runs.seed == starts.PAPERS_START]
+    peaks = zip(from_paper_start.max_norm, from_paper_start.get("weight_decay", ()), strict=True)
+    listed = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
+    return f"from the paper's start, where it has 2.53: {listed}" if listed else ""
 
 
 CLAIMS = [
@@ -160,7 +167,7 @@ CLAIMS = [
     _as_soon("AdamP", "AdamG, no clip"),
     *map(_sooner, ("GDM", "GDM + WD")),
     Claim("momentum-does-not-arrive", "> -1",
-          lambda runs: across(search.gaps(runs, "GDM")).min(axis=1),
+          lambda runs: align_seeds(search.gaps(runs, "GDM")).min(axis=1),
           "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
           says("3.2.gdm"), unit="decades", **starts.TIMED),
 ]  # fmt: skip
@@ -199,7 +206,7 @@ class F3(Study):
             item = starts.from_papers_start(search.at_best_gap(runs, name, papers_rates=True))
             if item is not None and item.summary["final_gap"] is not None:
                 spec = replace(item.spec, options={**item.spec.options, "path": True})
-                trials.append(Trial(Place(SHOWN, name), spec))
+                trials.append(Trial(Place(DESCENT, name), spec))
         return trials
 
     def tables(self, runs: Runs) -> list[Table]:
@@ -224,20 +231,23 @@ class F3(Study):
 
     def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
-        every, pairs = super().evaluate_claims(runs), {_closer(pair).name: pair for pair in PAIRS}
+        decisions, pairs = (
+            super().evaluate_claims(runs),
+            {_closer(pair).name: pair for pair in PAIRS},
+        )
         mixed = {name for name, pair in pairs.items()
                  if len({value > 0 for value in pair.means(runs)}) > 1}  # fmt: skip
-        return [without_verdict(d, "") if d.claim.name in mixed else d for d in every]
+        return [without_verdict(d, "") if d.claim.name in mixed else d for d in decisions]
 
 
 def _descents(runs: Runs) -> dict[str, Result]:
     """The best descent of each method, with its path."""
-    return {item.place.arm: item for item in runs.on(SHOWN) if not item.diverged}
+    return {item.place.arm: item for item in runs.on(DESCENT) if not item.diverged}
 
 
 def _best_of_each(runs: Runs) -> Table:
     """The best of each search at the reference, in the paper's range of rates."""
-    headings: list[Heading] = ["arm", "best lr", "best wd", "max norm", *paper("max norm")]
+    headings: list[Heading] = ["arm", "best lr", "best wd", "max norm", *paper_columns("max norm")]
     headings += ["last norm", "final gap", "steps to 10", "to 1", "to 0.1"]
     rows: list[Row] = []
     for name, item in _descents(runs).items():
@@ -252,8 +262,8 @@ def _best_of_each(runs: Runs) -> Table:
             Cell(summary["final_gap"], ".2g"),
             *(Cell(summary[f"steps_to_{level}"], ".0f") for level in ("10", "1", "0.1")),
         ))  # fmt: skip
-    lost = [str(item.place) for item in runs if item.diverged]
-    failed = [f"{place} ({lost.count(place)})" for place in dict.fromkeys(lost)]
+    diverged = [str(item.place) for item in runs if item.diverged]
+    failed = [f"{place} ({diverged.count(place)})" for place in dict.fromkeys(diverged)]
     note = "Steps after which the gap stays below; – where it does not within the budget."
     note += f" Descents that diverged: {', '.join(failed)}." if failed else ""
     return Table("The best of each search", headings, rows, note)
@@ -273,12 +283,14 @@ def _gap_tables(runs: Runs) -> list[Table]:
 
 
 def _gap(runs: Runs, name: str, setting: search.Setting) -> Cell:
-    every, best = search.searched(runs, name, setting), search.at_best_gap(runs, name, setting)
+    all_runs, best = search.searched(runs, name, setting), search.at_best_gap(runs, name, setting)
     if best.empty:
         return Cell(None)
     gaps = starts.beside(best, "final_gap")
-    known = gaps[np.isfinite(gaps)].clip(lower=search.FLOOR)
-    center = math.exp(mean(np.log(known))) if len(known) else None
-    ends = (known.min(), known.max()) if len(known) > 1 else None
-    unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(every, best) else ''})"
-    return Cell(center, ".2g", None, ends, len(known), len(gaps) - len(known), unit=unit)
+    finite_gaps = gaps[np.isfinite(gaps)].clip(lower=search.FLOOR)
+    center = math.exp(mean(np.log(finite_gaps))) if len(finite_gaps) else None
+    ends = (finite_gaps.min(), finite_gaps.max()) if len(finite_gaps) > 1 else None
+    unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(all_runs, best) else ''})"
+    return Cell(
+        center, ".2g", None, ends, len(finite_gaps), len(gaps) - len(finite_gaps), unit=unit
+    )

@@ -110,8 +110,8 @@ def gaps(runs: Runs, method: str, *, papers_rates: bool = False) -> list[pd.Seri
     """
     settings = [setting for setting in known_settings(runs)
                 if not papers_rates or setting[1] == REFERENCE[1]]  # fmt: skip
-    every = (at_best_gap(runs, method, setting, papers_rates=papers_rates) for setting in settings)
-    return [np.log10(starts.beside(best, "final_gap").clip(lower=FLOOR)) for best in every]
+    frames = (at_best_gap(runs, method, setting, papers_rates=papers_rates) for setting in settings)
+    return [np.log10(starts.beside(best, "final_gap").clip(lower=FLOOR)) for best in frames]
 
 
 def peak(runs: Runs, method: str) -> pd.Series:
@@ -136,13 +136,18 @@ class Pair(NamedTuple):
 
     def gains(self, runs: Runs) -> list[pd.Series]:
         """By how much the second is closer than the first, by start, in each setting."""
-        theirs, ours = (gaps(runs, name, papers_rates=self.papers_rates) for name in self[:2])
-        return [first - second for first, second in zip(theirs, ours, strict=True)]
+        baseline, projected = (
+            gaps(runs, name, papers_rates=self.papers_rates) for name in self[:2]
+        )
+        return [
+            baseline_gap - projected_gap
+            for baseline_gap, projected_gap in zip(baseline, projected, strict=True)
+        ]
 
     def means(self, runs: Runs) -> list[float]:
         """The mean gain in each setting where there is one."""
-        every = [gain[np.isfinite(gain)] for gain in self.gains(runs)]
-        return [mean(gain.tolist()) for gain in every if len(gain)]
+        finite_gains = [gain[np.isfinite(gain)] for gain in self.gains(runs)]
+        return [mean(gain.tolist()) for gain in finite_gains if len(gain)]
 
 
 PAIRS = (

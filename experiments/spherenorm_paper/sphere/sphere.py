@@ -12,7 +12,7 @@ from spherenorm_experiments.pictures import Picture, color_of, rounded
 from spherenorm_experiments.runs import Result
 from spherenorm_paper.shared import toys
 
-SHOWN = ("GDM", "GDM + WD", "GDP")
+DRAWN_METHODS = ("GDM", "GDM + WD", "GDP")
 """The methods of Figure 3, which are shown at first; others are picked in the legend."""
 
 
@@ -23,7 +23,7 @@ def draw_sphere(items: Mapping[str, Result], dashes: Mapping[str, str]) -> Pictu
     for name, item in items.items():
         figure.add_scatter3d(
             **_coordinates(_thinned(item.arrays["w"])), name=name, mode="lines",
-            visible=True if name in SHOWN else "legendonly",
+            visible=True if name in DRAWN_METHODS else "legendonly",
             line={"color": color_of(item.spec.recipe), "width": 5, "dash": dashes[name]},
         )  # fmt: skip
     for name, a, b, color in (("start", -2.0, 2.0, "#f2b705"), ("optimum", 1.0, 1.0, "#00a000")):
@@ -62,8 +62,8 @@ def _thinned(w: np.ndarray) -> np.ndarray:
     """The directions of a trajectory at its first 60 steps and 140 later ones, just above 1."""
     last = len(w) - 1
     later = np.geomspace(min(60, last), last, 140).astype(int)
-    kept = w[np.unique(np.concatenate([np.arange(min(60, last)), later]))]
-    directions: np.ndarray = 1.012 * kept / np.linalg.norm(kept, axis=-1, keepdims=True)
+    points = w[np.unique(np.concatenate([np.arange(min(60, last)), later]))]
+    directions: np.ndarray = 1.012 * points / np.linalg.norm(points, axis=-1, keepdims=True)
     return directions
 
 

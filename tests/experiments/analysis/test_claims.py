@@ -144,7 +144,7 @@ def test_diverged_runs_count_by_the_exact_sign_test():
     claim = scores([1.0 + 0.01 * seed for seed in range(6)] + [-INF, -INF], 0.0)
     assert (claim.verdict, claim.seeds, claim.numbers[0].n) == ("inconclusive", 8, 6)
     assert claim.p == stats.binomtest(6, 8).pvalue
-    assert "2 diverged" in claim.ours
+    assert "2 diverged" in claim.number_text
     # A tie speaks neither for a claim nor against it.
     assert decided([0.0] * 7 + [-INF]).p == stats.binomtest(0, 1).pvalue
 
@@ -179,7 +179,7 @@ def test_ratios_without_a_logarithm_count_by_their_sign_and_have_no_mean():
     assert some.p == pytest.approx(stats.binomtest(6, 10).pvalue)
     assert (some.numbers[0].n, some.seeds) == (6, 10)
     none = decided([-0.5, -0.2, -0.1], "> 1", ratio=True)
-    assert none.ours.startswith("–")
+    assert none.number_text.startswith("–")
     assert none.p == stats.binomtest(0, 3).pvalue
 
 
@@ -250,19 +250,14 @@ def test_a_region_is_open_and_knows_its_ends():
     assert Region(-1.0, 1.0).ends == [-1.0, 1.0]
 
 
-def seen(*counts):
-    """The seeds that could be looked at, request by request."""
-    return tuple(frozenset(range(count)) for count in counts)
-
-
 def test_a_comparison_that_grew_says_so_and_pays_nothing():
     """What counts is the seeds that both arms had; three are too few for a look."""
     values = np.random.default_rng(0).normal(1, 0.4, size=12)
-    grown = scores(values, np.zeros(12), looks=seen(3, 6, 6, 9, 12))
+    grown = scores(values, np.zeros(12), seed_counts=(3, 6, 6, 9, 12))
     assert "n was raised from 6 to 9 to 12; p is not adjusted for it" in grown.detail
     p = stats.ttest_1samp(values, 0.0).pvalue
     assert adjust_for_multiplicity([grown])[0].p == pytest.approx(p, rel=1e-9)
-    assert "raised" not in scores(values, np.zeros(12), looks=seen(3, 12)).detail
+    assert "raised" not in scores(values, np.zeros(12), seed_counts=(3, 12)).detail
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])

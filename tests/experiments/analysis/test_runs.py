@@ -48,7 +48,7 @@ def test_each_seed_takes_the_point_that_its_own_validation_set_chooses():
     expected = {s: known["a", best_rate(known, s), s][1] for s in SEEDS}
     assert runs.selected("", "a").test.to_dict() == expected
     expected = {s: known["b", best_rate(known, s), s][2] for s in SEEDS}
-    assert runs.selected("", "b", by="a").norm_last.to_dict() == expected
+    assert runs.selected("", "b", rate_chosen_by="a").norm_last.to_dict() == expected
 
 
 def test_a_run_that_diverged_has_the_worst_number_and_no_other_one():
@@ -71,7 +71,9 @@ def test_a_run_that_diverged_has_the_worst_number_and_no_other_one():
 def test_equal_points_are_compared_seed_by_seed():
     """The first's divergence counts, the second's drops its point."""
     known, runs = made()
-    ratio = runs.at_common_rates("", ("b", "a"), number=lambda a, b: a.norm_last / b.norm_last)
+    ratio = runs.median_over_common_rates(
+        "", ("b", "a"), number=lambda a, b: a.norm_last / b.norm_last
+    )
     expected = {
         seed: statistics.median(
             known["b", rate, seed][2] / known["a", rate, seed][2]
@@ -81,7 +83,9 @@ def test_equal_points_are_compared_seed_by_seed():
         for seed in SEEDS
     }
     assert ratio.to_dict() == pytest.approx(expected)
-    other = runs.at_common_rates("", ("a", "b"), number=lambda a, b: a.norm_last - b.norm_last)
+    other = runs.median_over_common_rates(
+        "", ("a", "b"), number=lambda a, b: a.norm_last - b.norm_last
+    )
     assert other[5] == math.inf
     assert np.isfinite(other[[4, 6]]).all()
 
@@ -89,8 +93,8 @@ def test_equal_points_are_compared_seed_by_seed():
 def test_a_seed_without_a_score_is_lost_wherever_it_had_to_choose():
     _, runs = made(unscored={("a", 4)})
     assert runs.selected("", "a").test[4] == -math.inf
-    assert runs.selected("", "b", by="a").norm_last[4] == math.inf
-    assert np.isfinite(runs.selected("", "b", by="a").norm_last[[5, 6]]).all()
+    assert runs.selected("", "b", rate_chosen_by="a").norm_last[4] == math.inf
+    assert np.isfinite(runs.selected("", "b", rate_chosen_by="a").norm_last[[5, 6]]).all()
 
 
 def test_seeds_take_turns_among_points_that_tie():

@@ -10,7 +10,7 @@ from scipy import stats
 
 from spherenorm import Update, metrics
 from spherenorm import rules as r
-from spherenorm_experiments.runs import across, mean_over
+from spherenorm_experiments.runs import align_seeds, mean_over
 from spherenorm_experiments.verdict import (
     LEVEL,
     PERFORMANCE_SEEDS,
@@ -85,7 +85,7 @@ def test_holms_procedure():
 
 def test_several_series_are_taken_over_the_seeds_that_all_have():
     a, b, empty = pd.Series({0: 1.0, 1: 2.0}), pd.Series({0: 4.0, 1: 1.0, 2: 5.0}), pd.Series()
-    assert across([a, b]).to_dict() == {0: {0: 1.0, 1: 2.0}, 1: {0: 4.0, 1: 1.0}}
+    assert align_seeds([a, b]).to_dict() == {0: {0: 1.0, 1: 2.0}, 1: {0: 4.0, 1: 1.0}}
     assert mean_over([a, b, empty]).dropna().to_dict() == {0: 2.5, 1: 1.5}
     assert mean_over([a, b * math.inf])[1] == math.inf  # one of them diverged
     assert mean_over([empty]).empty

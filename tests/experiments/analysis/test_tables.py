@@ -13,11 +13,11 @@ from scipy import stats
 from spherenorm_experiments.tables import (
     Cell,
     Table,
-    column,
-    gap,
-    paper,
+    format_cells,
+    paper_columns,
     parse_cells,
     parse_table,
+    subtract_printed,
 )
 from spherenorm_experiments.verdict import paired_difference
 
@@ -47,7 +47,7 @@ def test_a_cell_is_shown(cell, text):
 def test_the_papers_numbers_keep_their_digits():
     first, last = parse_cells("1.30 55.9")
     assert (str(first), str(last)) == ("1.30", "55.9")
-    assert str(gap(last, first)) == "+54.60"
+    assert str(subtract_printed(last, first)) == "+54.60"
 
 
 def test_a_table_written_as_text_has_numbers_with_their_spreads_and_words():
@@ -69,7 +69,7 @@ def test_a_table_written_as_text_has_numbers_with_their_spreads_and_words():
 
 def test_a_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="Norms: 2 cells in a row of 3 columns"):
-        Table("Norms", ("arm", "norm", *paper("norm")), [("SGD", Cell(1.0))])
+        Table("Norms", ("arm", "norm", *paper_columns("norm")), [("SGD", Cell(1.0))])
 
 
 def test_a_column_of_means_over_other_seeds_says_so():
@@ -94,7 +94,7 @@ SERIES = st.builds(
 def test_every_mean_of_a_column_is_over_the_same_seeds(parts):
     ended = [set(each.index) for each in parts]
     shared = set.intersection(*(seeds for seeds in ended if seeds)) if any(ended) else set()
-    for each, cell in zip(parts, column(parts, "g"), strict=True):
+    for each, cell in zip(parts, format_cells(parts, "g"), strict=True):
         own = each[[seed for seed in each.index if seed in shared]]
         lost = int(np.isinf(own).sum())
         assert cell.diverged == lost

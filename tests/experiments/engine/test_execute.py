@@ -97,7 +97,9 @@ def test_a_row_has_the_versions_the_hardware_and_the_code_it_was_trained_with(tm
     kept = json.loads((tmp_path / "code" / f"{name}.json").read_text())
     here = Path(sys.modules["spherenorm_tiny"].__file__).read_text()
     assert kept["sources"]["spherenorm_tiny"] == here
-    assert "spherenorm.rules.momentum" in kept["modules"]
+    assert "spherenorm_tiny" in kept["files"]
+    assert not any(name.startswith("spherenorm.") for name in kept["files"])
+    assert kept["release"] == row.about["spherenorm"]
 
 
 @pytest.fixture

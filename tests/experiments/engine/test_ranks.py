@@ -1,4 +1,4 @@
-"""Two processes that train one run: DDP and FSDP2, on the CPU."""
+"""Two processes that train one run: DDP on the CPU."""
 
 import os
 import signal
@@ -19,7 +19,6 @@ from spherenorm_experiments.execute import execute_spec
 from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.train import Training, score
 
-WAYS = ("ddp", "fsdp")
 WARMED = {"task": "spherenorm_odd:Warmed", "options": {}}
 PATIENCE = float(os.environ.get("SPHERENORM_PATIENCE", "300"))
 pytestmark = pytest.mark.skipif(
@@ -55,28 +54,27 @@ def alone(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("parallel", WAYS)
-def test_two_processes_compute_what_one_does(tmp_path, pair, alone, parallel):
+def test_two_processes_compute_what_one_does(tmp_path, pair, alone):
     """37 items in batches of 8: the last batch of 5 is divided into 3 and 2, and weighted."""
-    assert pair(run, parallel, OPTIONS, tmp_path, workers=0) == ["finished", "finished"]
+    assert pair(run, OPTIONS, tmp_path, workers=0) == ["finished", "finished"]
     assert losses(OPTIONS, tmp_path) == pytest.approx(losses(OPTIONS, alone), abs=1e-6)
     found, expected = (folder_of(OPTIONS, root).summary() for root in (tmp_path, alone))
     assert found["test_metrics"] == pytest.approx(expected["test_metrics"], rel=1e-4)
-    assert (found["processes"], found["parallel"]) == (2, parallel)
+    assert found["processes"] == 2
     assert found["norm_last"] == pytest.approx(expected["norm_last"], rel=1e-5)
 
 
-@pytest.mark.parametrize(("parallel", "of"), [("ddp", WARMED), ("fsdp", {}), ("fsdp", WARMED)])
-def test_a_run_of_two_processes_resumes_exactly_buffers_included(tmp_path, pair, parallel, of):
+@pytest.mark.parametrize("of", [{}, WARMED], ids=["averaged", "warmed"])
+def test_a_run_of_two_processes_resumes_exactly_buffers_included(tmp_path, pair, of):
     """With BatchNorm and dropout, in the middle of an epoch.
 
     The statistics of BatchNorm differ between ranks, which no training loss shows. Without the
     broadcast before a checkpoint, those of any rank would be saved; so would their averages.
     """
     spec = replace(picture_spec(epochs=2, averaged=True), **of)
-    assert pair(run, parallel, spec, tmp_path / "whole") == ["finished", "finished"]
-    assert pair(run_until, parallel, spec, tmp_path, 3) == [3, 3]
-    assert pair(run, parallel, spec, tmp_path) == ["finished", "finished"]
+    assert pair(run, spec, tmp_path / "whole") == ["finished", "finished"]
+    assert pair(run_until, spec, tmp_path, 3) == [3, 3]
+    assert pair(run, spec, tmp_path) == ["finished", "finished"]
     assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
 
 
@@ -99,10 +97,9 @@ def statistics(ranks, spec, root):
     return own, evaluated, now()
 
 
-@pytest.mark.parametrize("parallel", WAYS)
-def test_buffers_are_rank_0s_where_they_are_evaluated_or_saved(tmp_path, pair, parallel):
+def test_buffers_are_rank_0s_where_they_are_evaluated_or_saved(tmp_path, pair):
     (own, evaluated, saved), (others, also_evaluated, also_saved) = pair(
-        statistics, parallel, picture_spec(averaged=True), tmp_path
+        statistics, picture_spec(averaged=True), tmp_path
     )
     assert own[0] != others[0]
     assert own[1] != others[1]
@@ -110,17 +107,16 @@ def test_buffers_are_rank_0s_where_they_are_evaluated_or_saved(tmp_path, pair, p
     assert saved == also_saved
 
 
-@pytest.mark.parametrize("parallel", WAYS)
-def test_a_checkpoint_loads_in_another_number_of_processes(tmp_path, pair, alone, parallel):
+def test_a_checkpoint_loads_in_another_number_of_processes(tmp_path, pair, alone):
     spec = plain_spec()
-    assert pair(run_until, parallel, spec, tmp_path, 3) == [3, 3]
+    assert pair(run_until, spec, tmp_path, 3) == [3, 3]
     assert execute_spec(spec, tmp_path).state == "finished"
     assert losses(spec, tmp_path) == pytest.approx(losses(spec, alone), abs=1e-6)
     back = tmp_path / "back"
     stop_after(spec, back, 7)
     before = losses(spec, back)[:7]
     # Modules of other tests, which were loaded here and whose files are gone, are code of this run.
-    assert pair(run, parallel, spec, back, accept_code=True) == ["finished", "finished"]
+    assert pair(run, spec, back, accept_code=True) == ["finished", "finished"]
     assert losses(spec, back)[:7] == before
     assert losses(spec, back) == pytest.approx(losses(spec, alone), abs=1e-6)
 
@@ -128,24 +124,15 @@ def test_a_checkpoint_loads_in_another_number_of_processes(tmp_path, pair, alone
 def test_rank_0_holds_the_folder_for_all(tmp_path, pair):
     spec = plain_spec()
     with folder_of(spec, tmp_path).lock():
-        assert pair(run, "ddp", spec, tmp_path) == ["busy", "busy"]
+        assert pair(run, spec, tmp_path) == ["busy", "busy"]
 
 
 def test_a_recipe_that_raises_fails_its_run_in_all_processes(tmp_path, pair):
     spec = replace(plain_spec(), recipe="spherenorm_tiny:raising", hyper_parameters={"lr": 0.1})
-    first, second = pair(run, "ddp", spec, tmp_path)
+    first, second = pair(run, spec, tmp_path)
     assert first == second
     assert first.startswith("RuntimeError: this recipe gave up (spherenorm_tiny.py, line ")
     assert folder_of(spec, tmp_path).status()["state"] == "failed"
-
-
-def test_a_sharded_weight_outside_its_module_s_forward_is_left_whole_by_its_task(tmp_path, pair):
-    """`self.pos.weight[...]`: a part that is not called is not gathered."""
-    spec = replace(plain_spec(), task="spherenorm_odd:Indexed", options={}, probes=())
-    first, _ = pair(run, "fsdp", spec, tmp_path)
-    assert "`shards`" in first
-    spec = replace(spec, options={"whole": True})
-    assert pair(run, "fsdp", spec, tmp_path) == ["finished", "finished"]
 
 
 def test_the_flag_processes_starts_them(tmp_path):
@@ -162,7 +149,7 @@ def test_a_process_whose_launcher_is_killed_ends(tmp_path):
     """Else a restart would be a second writer in a run's folder."""
     child = """
         import os, sys, time
-        from spherenorm_experiments.ranks import die_with_parent
+        from spherenorm_experiments.run import die_with_parent
         die_with_parent()
         open(sys.argv[1], "w").write(str(os.getpid()))
         time.sleep(600)

@@ -12,7 +12,7 @@ from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
 from spherenorm_experiments.execute import execute_spec
-from spherenorm_experiments.ranks import Ranks
+from spherenorm_experiments.run import Ranks
 from spherenorm_experiments.spec import SCHEDULES, Regime
 from spherenorm_experiments.streams import stream
 from spherenorm_experiments.task import length

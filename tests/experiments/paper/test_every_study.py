@@ -81,7 +81,7 @@ def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monke
     def drawn(folder, written, names):
         return [[np.full((6, 3), 1e-3), np.full((6, 1), 1e-3)] for _ in names]
 
-    monkeypatch.setattr(detection, "_read", drawn)
+    monkeypatch.setattr(detection, "_read_statistics", drawn)
     study = find_study(name)
     embedded = fabricated(name, 1) if name in WORLDS else compared(study, SMALL)
     real = compared(study, Plan("small", real=True))

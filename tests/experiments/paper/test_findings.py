@@ -14,7 +14,7 @@ from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplicity, evaluate_claim
 from spherenorm_paper import thirteen
 from spherenorm_paper.findings import RULE, Finding, Outcome, findings, findings_table
-from spherenorm_paper.statements import EVERY, STATEMENTS
+from spherenorm_paper.statements import STATEMENTS, UNIVERSAL
 from tests.experiments.fabricated import compared, result
 
 SEEDS = range(1, 9)
@@ -108,7 +108,7 @@ def test_a_study_under_two_settings_counts_once_among_the_benchmarks():
 def test_two_things_in_one_sentence_need_both():
     """Norms and performances; SGD and AdamW; three rows of a table."""
     both = {"t1.sensitive", "f.high-score", "g.lower", "f4.table", "d3.table", "t1.score"}
-    assert both <= EVERY
+    assert both <= UNIVERSAL
     assert {*cited_by("f4.table")} == {f"{name}.score.adamp.adam" for name in (
         "linf-8-255", "l2-1-2", "linf-16-255")}  # fmt: skip
 
@@ -170,7 +170,7 @@ def test_a_grassmann_optimizer_that_ends_closer_is_no_contradiction(gap, verdict
     ])  # fmt: skip
     found = {each.claim.name: each.verdict for each in find_study("f3").decide_claims(runs)}
     assert found["equally-close.sgdg-no-clip.gdp"] == verdict
-    assert "g.quickly" in EVERY  # it speaks of both
+    assert "g.quickly" in UNIVERSAL  # it speaks of both
 
 
 def test_every_decay_counts_where_the_paper_speaks_of_all_settings():

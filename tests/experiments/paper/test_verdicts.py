@@ -102,7 +102,7 @@ def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
         for c in find_study("c1").evaluate_claims(results)
         if c.claim.text.startswith("The cosines")
     ]
-    assert found[0].ours == "no results"
+    assert found[0].number_text == "no results"
 
 
 def test_the_projected_optimizers_have_92_percent_of_the_steps():

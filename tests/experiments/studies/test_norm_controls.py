@@ -88,7 +88,7 @@ def test_turns_are_compared_with_the_law_at_the_rate_of_each_step():
     assert norm_controls.turn_over_law(item) == pytest.approx(1.1)
     law = norm_controls.law_with_momentum
     late = [math.atan(rate(s)) / law(spec)(rate(s)) for s in range(59, STEPS, 10)]
-    assert norm_controls.turn_over_law(item, law) == pytest.approx(1.1 * sum(late) / len(late))
+    assert norm_controls.compare_turn(item, law) == pytest.approx(1.1 * sum(late) / len(late))
 
 
 @pytest.mark.parametrize(

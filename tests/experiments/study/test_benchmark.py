@@ -12,7 +12,7 @@ from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
 from spherenorm_experiments.comparison import Arm, Condition, Search, Setup, find_study
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.report import Compared, Section
+from spherenorm_experiments.report import ComparisonText, Section
 from spherenorm_experiments.runs import NUMBERS, Place, Runs
 from spherenorm_experiments.tables import Cell
 from spherenorm_experiments.verdict import Claim, evaluate_claim
@@ -105,7 +105,7 @@ def test_a_hyper_parameter_may_have_the_name_of_a_number(name):
 
 
 def said(study, runs):
-    return Compared(Section(study, Plan(), runs))
+    return ComparisonText(Section(study, Plan(), runs))
 
 
 def test_each_arm_says_its_own_trials_and_the_range_that_was_tried():
@@ -164,7 +164,7 @@ def test_a_run_that_diverged_is_in_no_mean_and_no_rate_is_taken_where_all_did(en
     scores, norms = map(_rows, study.tables(compared(study, Plan("smoke"), lost))[:2])
     for name in ("norm last", "path on sphere"):
         assert str(norms["plain: SGD"][name]) == "– (1 diverged)"
-    assert norms["plain: careful"]["path on sphere"].known
+    assert norms["plain: careful"]["path on sphere"].is_known
     assert str(scores["plain: SGDP"]["taken by seeds"]) == "none ×2"
 
 
@@ -238,10 +238,12 @@ def test_the_table_has_means_of_the_chosen_runs_and_paired_differences(ended):
     assert rows["plain: SGDP"]["accuracy"].number == pytest.approx(mean)
     gap = mean - math.fsum(s["test"] for *_, s in sgd) / len(sgd)
     assert rows["plain: SGDP"]["minus its baseline"].number == pytest.approx(gap)
-    assert rows["plain: careful"]["minus its baseline"].known
+    assert rows["plain: careful"]["minus its baseline"].is_known
     assert str(rows["plain: SGDP"]["paper accuracy"]) == "70.70"
     assert not any(
-        cell.known for column, cell in rows["plain: careful"].items() if column.startswith("paper")
+        cell.is_known
+        for column, cell in rows["plain: careful"].items()
+        if column.startswith("paper")
     )
     grown = [s["norm_last"] / s["norm_start"] for *_, s in _chosen(runs, "SGD")]
     assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))

@@ -14,7 +14,7 @@ from spherenorm_bench import PLAIN, SGD, SGDP, small_table
 
 from spherenorm_experiments.comparison import Arm
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.report import Compared, Section
+from spherenorm_experiments.report import ComparisonText, Section
 from spherenorm_experiments.runs import Runs
 from tests.experiments.fabricated import result
 
@@ -185,13 +185,13 @@ def worlds(task, world):
 @pytest.mark.parametrize("world", range(12))
 def test_worlds_are_mirrored_with_grids_that_grow_ties_and_runs_that_diverged(world):
     both = [worlds(task, world) for task in (RISING, FALLING)]
-    entries = [study.entries(runs) for study, runs in both]
+    entries = [study.arm_results(runs) for study, runs in both]
     for up, down in zip(*entries, strict=True):
         assert (up.better, down.better) == ("higher", "lower")
-        assert up.tried["hyper.lr"].tolist() == down.tried["hyper.lr"].tolist()
-        assert up.chosen.lr.tolist() == down.chosen.lr.tolist()
-        assert up.chosen.test.tolist() == pytest.approx((-down.chosen.test).tolist())
-        for name in ("taken", "edges", "unscored", "notes", "edge_advice"):
+        assert up.grid_scores["hyper.lr"].tolist() == down.grid_scores["hyper.lr"].tolist()
+        assert up.selected_runs.lr.tolist() == down.selected_runs.lr.tolist()
+        assert up.selected_runs.test.tolist() == pytest.approx((-down.selected_runs.test).tolist())
+        for name in ("selected_points", "edges", "unscored", "notes", "edge_advice"):
             assert getattr(up, name) == getattr(down, name)
         assert up.best == down.best
     first, second = (study.decide_claims(runs) for study, runs in both)
@@ -209,7 +209,7 @@ def test_worlds_are_mirrored_with_grids_that_grow_ties_and_runs_that_diverged(wo
             assert [x.translate(turned).lstrip("+") for x in numbers] == [
                 x.lstrip("+") for x in theirs[3:]
             ]
-    pages = [Compared(Section(study, Plan(), runs)) for study, runs in both]
+    pages = [ComparisonText(Section(study, Plan(), runs)) for study, runs in both]
     for up, down in zip(pages[0].sentences, pages[1].sentences, strict=True):
         assert up.verdict == down.verdict
         assert ("higher than" in up.text) == ("lower than" in down.text)

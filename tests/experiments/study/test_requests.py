@@ -1,46 +1,41 @@
 """Requests in the order in which they were asked, estimates of time, and what `compare` shows."""
 
-import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments import campaign
 from spherenorm_experiments.campaign import estimate
 from spherenorm_experiments.comparison import CompareRequest, build_comparison, find_study
 from spherenorm_experiments.plan import Plan, Request, read_requests
 from spherenorm_experiments.report import sections
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec, run_name
-from spherenorm_experiments.store import RunFolder, Store
+from spherenorm_experiments.store import Store
 from spherenorm_experiments.task import Task
 from tests.experiments.fabricated import result
 
 STUDY = "spherenorm_tiny:TinyStudy"
 
 
-def test_looks_are_in_the_order_in_which_requests_first_ended(tmp_path):
-    """To repeat the first request after the second does not make the second look a first one."""
+def test_the_number_of_seeds_after_each_request(tmp_path):
+    """A request that is repeated after a later one keeps its place."""
     study = find_study(STUDY)
 
-    def sizes(name, *asked):
-        """The seeds that could be looked at, after requests of so many of them."""
+    def sizes(name, *counts):
         store = Store(tmp_path / name)
         for trial in study.trials(Plan("smoke", tuple(range(12))), Runs()):
             folder = store.folder(run_name(trial.spec, "data"))
             folder.finish([(folder.name, trial.spec, {"diverged_at": None, "test": 1.0})], [], {})
-        for count, ended in asked:
-            Request([STUDY], Plan("smoke", tuple(range(count)))).save(store, ended=ended)
+        for count in counts:
+            Request([STUDY], Plan("smoke", tuple(range(count)))).save(store)
         (section,) = sections(store, read_requests(store)[0])
-        return [len(seeds) for seeds in section.results.looks]
+        return list(section.results.seed_counts)
 
-    assert sizes("grown", (6, True), (12, True)) == [6, 12]
-    assert sizes("repeated", (6, True), (12, True), (6, False), (6, True)) == [6, 12]
-    assert sizes("killed", (12, False), (6, True), (12, True)) == [6, 12]
-    assert sizes("whole", (12, True), (6, True)) == [12, 12]  # there were twelve from the start
+    assert sizes("grown", 6, 12) == [6, 12]
+    assert sizes("repeated", 6, 12, 6) == [6, 12]
+    assert sizes("whole", 12, 6) == [12, 12]  # there were twelve from the start
 
 
 def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
@@ -60,27 +55,6 @@ def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
     assert estimated() == guess
     ended(tiny_spec(epochs=20), 30.0)
     assert estimated() == pytest.approx(60.0)
-
-
-def test_the_time_that_is_left_does_not_count_the_start_of_the_processes(tmp_path, monkeypatch):
-    """The start takes 60 s, a step a second."""
-    runs = [SimpleNamespace(steps=100)]
-    jobs = [
-        SimpleNamespace(name=name, runs=runs, first=runs[0], folder=RunFolder(tmp_path))
-        for name in "ab"
-    ]
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(campaign, "time", clock)
-    pace, left = campaign.ProgressEstimate(jobs), []
-    for now in (0, 65, 75, 90):
-        clock.now = float(now)
-        content = {"step": max(0, now - 60), "steps": 100}
-        (tmp_path / "progress.json").write_text(json.dumps(content))
-        left.append(pace.now()[1])
-    assert left[0] is None
-    assert left[2:] == pytest.approx([85.0, 70.0])  # both train at a time
-    pace.end(jobs[0])
-    assert pace.ended == 1
 
 
 def comparison(numbers, metric="accuracy (%)"):
@@ -113,7 +87,7 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
     study, results = comparison(scores, Task.metric)
     (claim,) = study.decide_claims(results)
     assert (claim.verdict, claim.p_equivalent) == ("inconclusive", None)
-    assert not claim.ours.endswith("pp")
+    assert not claim.number_text.endswith("pp")
 
 
 def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the_comparison():

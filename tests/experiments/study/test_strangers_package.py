@@ -16,10 +16,10 @@ FILES = {
     "stranger/tasks.py": """
         from spherenorm_tiny import Tiny
         from spherenorm_experiments import Comparison, Condition, Setup
-        from spherenorm_experiments.layouts import Layout
+        from spherenorm_experiments.lookup import Layout
 
         LAYOUT = Layout("strange-set", "A Strange Set", "strange-set/numbers.txt",
-                        ("numbers.txt",), {}, "a stranger")
+                        ("numbers.txt",), "a stranger")
 
         class Strange(Tiny):
             "A task that needs its numbers on disk."

@@ -191,7 +191,8 @@ def effective_step(recipe: str | Recipe = "sgd") -> Proof:
         remark="a step along the weight moves no direction at all, so the cosine of weight and "
         "step has to vanish with the rate",
         section="Section 2.3",
-        verdict="Holds as an approximation for small steps, with the error shown here.",
+        verdict="Holds as an approximation for small steps, with the error shown here: effective "
+        "is the paper's left side, approximate its right side, and x is (lr |g| / |w|)^2.",
     )
 
 
@@ -257,7 +258,8 @@ def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
             derived_from("momentum adds growth", monotone, sgd, momentum_claim, difference=past),
         ),
         section="Section 2.4",
-        verdict="Holds as printed, at a constant learning rate and momentum.",
+        verdict="Holds as printed, at a constant learning rate and momentum. m_t = p_{t-1} is the "
+        "momentum before the step, so that m_0 = 0 is the paper's p_{-1} = 0.",
     )
 
 
@@ -364,7 +366,8 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
         _refuted_bounds(),
         remark="the limit holds; of the inequalities of the printed proof two do not",
         section="Section 2.4",
-        verdict="The limit holds as printed. Two inequalities of its printed proof do not.",
+        verdict="The limit holds as printed. Two inequalities of its printed proof do not. Growth "
+        "is |w_t^GDM|^2 - |w_0|^2, and Sum(|s|^2) is |w_t^GD|^2 - |w_0|^2 by Lemma 2.1.",
     )
 
 
@@ -448,7 +451,9 @@ def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
 
         |w_{t+1}|^2 = |w_t|^2 + lr^2 |q_t|^2  <=  |w_t|^2 + lr^2 |p_t|^2.
 
-    The projection takes the radial part away: p - q = (<w, p> / |w|^2) w.
+    The projection takes the radial part away: p - q = (<w, p> / |w|^2) w. It acts where the paper's
+    test finds cos(w, g) < delta / sqrt(dim(w)), which <w, g> = 0 implies; elsewhere q = p, and the
+    growth is that of Lemma 2.2.
     """
     statement = sp.Eq(at(W, t + 1), at(W, t) + lr**2 * at(Q, t))
     bound = sp.Le(at(W, t + 1), at(W, t) + lr**2 * at(P, t))
@@ -469,7 +474,7 @@ def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
         ),
         remark="compares one step from one weight and momentum",
         section="Section 3.1",
-        verdict="Holds as printed.",
+        verdict="Holds as printed, where the test of Eq. 13 projects.",
     )
 
 
@@ -484,7 +489,8 @@ def proposition_3_1(original: str | Recipe = "sgd", projected: str | Recipe = "s
     span(w_t, p_t), and so it holds: with a = <w, p> / |w|^2, w^p = w^o + lr a w. On this circle w^p
     is on the side of w_t to which w^o turns, at an angle tan(theta_p) = (1 - lr a) tan(theta_o).
     For a < 0, which momentum brings (Lemma 2.2), it lies *beyond* w^o: on the shortest arc between
-    w_t and w^o, another reading, it does not lie.
+    w_t and w^o, another reading, it does not lie. Where p is a multiple of w, the two points define
+    no circle, and the projected step stays at w_t.
     """
     a = WP / W
     statement = sp.Eq(sp.Symbol("w^p"), sp.Symbol("w^o") + lr * a * sp.Symbol("w"))

@@ -72,7 +72,9 @@ def test_grouped_accuracy_equals_a_plain_loop():
         assert 0 < len(means) < 20  # small groups are left out
         repeats.append(sum(means) / len(means))
     expected = sum(repeats) / 3
-    assert grouped_accuracy(hits, labels, clusters, least=15) == pytest.approx(expected, abs=1e-9)
+    assert grouped_accuracy(hits, labels, clusters, min_count=15) == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("rho", "own"), [(1.0, 100), (0.95, 95), (0.1, 10), (0.0, 0)])

@@ -11,7 +11,7 @@ from miniatures import BOXES, SIZE, write_coco
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from spherenorm_experiments.layouts import FOLDER
+from spherenorm_experiments.lookup import FOLDER
 from spherenorm_experiments.streams import seed_everything
 from spherenorm_paper.detection.boxes import average_precision
 from spherenorm_paper.detection.coco import (
@@ -139,19 +139,6 @@ def test_published_weights_are_those_of_the_trunk_and_others_are_refused(tmp_pat
         Detection("centernet", "coco", "pretrained").model()
 
 
-@pytest.mark.parametrize("detector", ["centernet", "ssd"])
-def test_every_shard_is_called_as_a_module(detector):
-    """Fully sharded training gathers a shard's weights when the shard is called."""
-    task = Detection(detector)
-    model = task.model()
-    called = []
-    for shard in task.shards(model):
-        assert any(True for _ in shard.parameters())
-        shard.register_forward_hook(lambda module, *_: called.append(module))
-    model(torch.zeros(2, 3, 32, 32))
-    assert {*called} == {*task.shards(model)}
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
@@ -216,11 +203,11 @@ def test_random_windows_have_the_released_ranges():
         sides.add(round(window.width / 96, 6))
         flips.append(window.flipped)
         assert window.width == window.height
-        x, y = window.left + window.width / 2, window.top + window.height / 2
+        x, y = window.x0 + window.width / 2, window.top + window.height / 2
         assert 32 <= x <= 64
         assert 16 <= y <= 48
         window = overlapping_window(SIZE, boxes)
-        left, top = window.left, window.top
+        left, top = window.x0, window.top
         part = torch.tensor([left, top, left + window.width, top + window.height])
         assert within(boxes, part).any()
         wider = window.width > 96 or window.height > 64

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.nn.utils.parametrizations import weight_norm
 
-from spherenorm_experiments.layouts import FOLDER
-from spherenorm_experiments.lookup import find_task
+from spherenorm_experiments.lookup import FOLDER, find_task
 from spherenorm_experiments.streams import seed_everything
 from spherenorm_paper.language.language import corpus, windows
 from spherenorm_paper.language.transformer_xl import (
@@ -68,10 +67,10 @@ def test_attention_equals_a_loop_over_queries_keys_and_heads():
 def test_segments_with_memory_equal_one_long_segment():
     model = small(memory=32).eval()
     text = torch.randint(14, (2, 12))
-    whole, _ = model.read(text)
+    whole, _ = model.forward_segment(text)
     past, parts = [], []
     for segment in text.split(5, dim=1):
-        output, past = model.read(segment, past)
+        output, past = model.forward_segment(segment, past)
         parts.append(output)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-12, rtol=1e-12)
 
@@ -81,8 +80,8 @@ def test_a_window_is_its_segment_after_its_context():
     windows = torch.randint(14, (3, 6 + 4 + 1))
     windows[2, 9:] = -1
     losses = model(windows)
-    _, past = model.read(windows[:2, :6])
-    output, _ = model.read(windows[:2, 6:10], past)
+    _, past = model.forward_segment(windows[:2, :6])
+    output, _ = model.forward_segment(windows[:2, 6:10], past)
     shares = dense(model.tokens, output)
     expected = -shares.log().gather(-1, windows[:2, 7:, None])[..., 0]
     torch.testing.assert_close(losses[:2], expected, atol=1e-12, rtol=1e-12)
@@ -109,8 +108,8 @@ def test_a_recurrent_model_trains_on_with_the_states_of_the_step_before():
         batch = windows[places]
         found = task.loss(model, (batch,))
         with torch.no_grad():
-            past = model.read(batch[:, :12])[1] if past is None else past
-            output, past = model.read(batch[:, 12:-1], past)
+            past = model.forward_segment(batch[:, :12])[1] if past is None else past
+            output, past = model.forward_segment(batch[:, 12:-1], past)
             expected = model.tokens.losses(output, batch[:, 13:]).mean()
         torch.testing.assert_close(found.detach(), expected, atol=1e-12, rtol=1e-12)
     following = windows[order[20:24]]
@@ -120,7 +119,7 @@ def test_a_recurrent_model_trains_on_with_the_states_of_the_step_before():
     assert aside["perplexity"].state == beside["perplexity"].state
     again = copy.deepcopy(model).train()
     assert task.loss(again, (following,)) != plain(following).mean()
-    model.train().kept_tokens = None  # as of other text: the context is read anew
+    model.train().recent_tokens = None  # as of other text: the context is read anew
     anew = task.loss(model, (following,))
     torch.testing.assert_close(anew, plain(following).mean(), atol=1e-12, rtol=1e-12)
 

@@ -107,7 +107,7 @@ def test_the_table_has_a_row_for_each_and_counts_verdicts():
     rows = shown(table)
     assert [row[0].partition(":")[0] for row in rows] == list(THIRTEEN)
     assert rows[0][:2] == ["ImageNet: plain (small-table)", "SGD → SGDP"]
-    assert rows[0][4] == made.decisions[0].ours
+    assert rows[0][4] == made.decisions[0].number_text
     assert rows[1][0] == "MS-COCO: not run"
     assert rows[0][-2:] == ["70.47 → 70.70", "+0.23"]
     assert "Of 1 comparisons: 1 not tested." in table.about

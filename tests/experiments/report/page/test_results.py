@@ -79,10 +79,11 @@ def test_the_index_opens_with_statements_by_subject(results):
 def test_the_versions_are_those_that_the_runs_were_made_with(results):
     """Of each that worked on one, not of the process that writes the page."""
     item = results.items[0]
-    there = {**item.about, "torch": "1.2.3+cpu", "spherenorm": "0.0.9", "gpu": "a GPU"}
+    there = {**item.about, "torch": "1.2.3+cpu", "spherenorm": "0.0.9"}
+    there |= {"gpu": "a GPU", "commit": "0123456789abcdef"}
     results = Runs([*results.items[1:], replace(item, about=there)])
     line = page(results).split("## Versions")[1]
-    assert "spherenorm 0.0.9, torch 1.2.3, Python 3" in line
+    assert "spherenorm 0.0.9 (commit 0123456789), torch 1.2.3, Python 3" in line
     assert line.count("a GPU") == 1
     assert line.count(item.about["cpu"]) == 1
 

@@ -12,7 +12,7 @@ from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.tables import (
     Cell,
     Table,
-    paper,
+    paper_columns,
     parse_cells,
     to_csv,
     to_latex,
@@ -24,7 +24,7 @@ from tests.experiments.fabricated import decided, result
 THIRD = 1 / 3
 TABLE = Table(
     "Norms & scores",
-    ("arm", "norm", *paper("norm"), "score"),
+    ("arm", "norm", *paper_columns("norm"), "score"),
     [
         (
             "SGD_α",
