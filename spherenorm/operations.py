@@ -119,6 +119,7 @@ class Operation:
         returns: "value" (a number of numbers), "comparison" (a boolean of numbers), "boolean" (a
             boolean of booleans), or "select" (the second or the third argument, by the first).
         variable: the name of the result in generated code, where the rule's source has none.
+        results: these names, of an operation that returns several tensors.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Operation:
     derived: Callable[..., Any] | None = None
     returns: Returns = "value"
     variable: str = ""
+    results: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         columns = {
@@ -222,12 +224,13 @@ def _row(
     derived: Callable[..., Any] | None = None,
     returns: Returns = "value",
     variable: str = "",
+    results: tuple[str, ...] = (),
 ) -> Operation:
     if not isinstance(cpp, str):
         batched = cpp
     return Operation(
         name, tuple(overloads.split()), cpp, batched, export, law, derived, returns,
-        variable or name,
+        variable or name, results,
     )  # fmt: skip
 
 
@@ -267,6 +270,8 @@ _NO_RECIPE = "no recipe of the library has it"
 _NO_LAW = NotHere("no recipe with a law has it")
 _MATRICES = "a graph has values per entry, row or weight, and no matrices"
 _SHAPES = "a graph does not know where in the weight an entry is"
+_BITS = "a graph has no whole numbers, whose products wrap around"
+_NO_FORMAL = NotHere("it has no rule on formal vectors")
 
 _ROWS = (
     # Arithmetic.
@@ -385,6 +390,13 @@ _ROWS = (
         )
         for name in ("expm1", "tan", "atan", "acos", "asin")
     ),
+    *(
+        _outside_graphs(
+            name, f"{name}.default", _NO_RECIPE, law=_NO_LAW, variable="mask",
+            export=Python(f"{{0}}.{name}()", f"math.{name}({{0}})"),
+        )
+        for name in ("isinf", "isnan", "isfinite")
+    ),
     # Decisions.
     _comparison("lt", "<"),
     _comparison("le", "<="),
@@ -493,6 +505,41 @@ _ROWS = (
             ("transpose", "transpose.int", REGISTERED, "transposed"),
             ("select", "select.int", REGISTERED, "selected"),
             ("slice", "slice.Tensor", NotHere("some entries of a unit are no unit"), "part"),
+            ("index", "index.Tensor", _NO_FORMAL, "selected"),
+        )
+    ),
+    *(
+        _outside_graphs(
+            name, f"{name}.default", _SHAPES, law=_NO_FORMAL, variable=variable,
+            export=Python(f"{{0}}.{name}({{others}})"),
+        )
+        for name, variable in (("index_select", "selected"), ("flip", "reversed"))
+    ),
+    *(
+        _outside_graphs(
+            name, overload, _MATRICES, law=_NO_FORMAL, export=Python(form), results=results
+        )
+        for name, overload, form, results in (
+            ("eigh", "_linalg_eigh.default", "torch.linalg.eigh({0})",
+             ("eigenvalues", "eigenvectors")),
+            ("qr", "linalg_qr.default", "torch.linalg.qr({arguments})", ("basis", "triangle")),
+            ("svd", "_linalg_svd.default", "torch.linalg.svd({0}, full_matrices=False)",
+             ("left", "singular_values", "right")),
+            ("sort", "sort.default", "{0}.sort({others})", ("ordered", "order")),
+        )
+    ),
+    # Bits, for rounding at random.
+    _outside_graphs("arange", "arange.default", _SHAPES, export=REGISTERED, law=_NO_FORMAL,
+                    variable="index"),
+    *(
+        _outside_graphs(
+            name, overload, _BITS, law=_NO_FORMAL, export=Python(form), variable="bits"
+        )
+        for name, overload, form in (
+            ("bits", "view.dtype", "{0}.view({others})"),
+            ("bitwise_and", "bitwise_and.Scalar", "{0} & {1}"),
+            ("bitwise_xor", "bitwise_xor.Tensor", "{0} ^ {1}"),
+            ("right_shift", "__rshift__.Scalar", "{0} >> {1}"),
         )
     ),
 )  # fmt: skip
@@ -524,7 +571,10 @@ def of_overload(name: str) -> Operation | None:
     library, packet, overload = name.split(".")
     if library != "aten":
         return None
-    row_name = _NAME_OF_OVERLOAD.get(f"{packet.removesuffix('_')}.{overload}", "")
+    # The whole name comes first, since the underscores of __rshift__ do not say "in place".
+    row_name = _NAME_OF_OVERLOAD.get(f"{packet}.{overload}") or _NAME_OF_OVERLOAD.get(
+        f"{packet.removesuffix('_')}.{overload}", ""
+    )
     return OPERATIONS.get(row_name)
 
 

@@ -130,7 +130,7 @@ class Schedule(_Number):
 
     Example:
         >>> rate = sn.schedule.warmup_cosine(0.4, warmup=2, steps=3)
-        >>> [rate(t) for t in (1, 2, 3, 4)]
+        >>> [round(rate(t), 3) for t in (1, 2, 3, 4)]
         [0.2, 0.4, 0.2, 0.0]
         >>> (0.5 * rate)(2), rate(torch.tensor(2.0))
         (0.2, tensor(0.4000))
@@ -273,6 +273,12 @@ class Knots(Schedule):
         for name in ("times", "values"):
             numbers = tuple(_check_number(x, name) for x in getattr(self, name))
             object.__setattr__(self, name, numbers)
+        # Between equal values, a jump is exact, where a share of each would round.
+        shapes = tuple(
+            "jump" if _is_number(v) and _is_number(w) and v == w else shape
+            for shape, (v, w) in zip(self.shapes, itertools.pairwise(self.values), strict=True)
+        )
+        object.__setattr__(self, "shapes", shapes)
         for earlier, later in itertools.pairwise(self.times):
             if _is_number(earlier) and _is_number(later) and earlier > later:
                 raise ValueError(
@@ -281,16 +287,26 @@ class Knots(Schedule):
                 )
 
     def evaluate(self, t: Scalar) -> Scalar:
-        segments = range(len(self.shapes))
-        value = self.values[0] + 0 * t
+        # A knot counts by its share less that of the next one. So values are exact at knots, and
+        # knots that are not the neighbors of t add 0.
         if self._has_numbers and not isinstance(t, Tensor):
-            # All segments but one add nothing, or all that they have.
-            reached = max(bisect.bisect_right(self.times, t) - 1, 0)
-            segments, value = segments[reached : reached + 1], self._starts[reached]
-        for i in segments:
-            share = _SHAPES[self.shapes[i]](_progress(t, self.times[i], self.times[i + 1]))
-            value = value + (self.values[i + 1] - self.values[i]) * share
+            i = bisect.bisect_right(self.times, t) - 1
+            if not 0 <= i < len(self.shapes):
+                return self.values[max(i, 0)]
+            share = self._share(i, t)
+            number: Scalar = self.values[i] * (1 - share) + self.values[i + 1] * share
+            return number
+        shares = [1.0, *(self._share(i, t) for i in range(len(self.shapes))), 0.0]
+        value = 0 * t
+        for knot_value, (share, next_share) in zip(
+            self.values, itertools.pairwise(shares), strict=True
+        ):
+            value = value + knot_value * (share - next_share)
         return value
+
+    def _share(self, i: int, t: Scalar) -> Any:
+        """Return the share of the way from knot i to the next one, in [0, 1]."""
+        return _SHAPES[self.shapes[i]](_progress(t, self.times[i], self.times[i + 1]))
 
     @functools.cached_property
     def _has_numbers(self) -> bool:
@@ -299,12 +315,6 @@ class Knots(Schedule):
     @property
     def has_known_range(self) -> bool:
         return self._has_numbers
-
-    @functools.cached_property
-    def _starts(self) -> list[Scalar]:
-        """The sums of `evaluate` at the start of each segment, which rounding may have changed."""
-        differences = (b - a for a, b in itertools.pairwise(self.values))
-        return list(itertools.accumulate(differences, initial=self.values[0]))
 
     def extreme_times(self) -> Times:
         if not self._has_numbers:

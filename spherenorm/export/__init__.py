@@ -34,8 +34,8 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
         **settings: hyper-parameters; numbers become the defaults of the class.
 
     Raises:
-        ExportError: the step needs sums over all weights, draws random numbers, or has an operation
-            that cannot be printed, which the message names; or the file differs from the rule.
+        ExportError: the step draws random numbers, or has an operation that cannot be printed,
+            which the message names; or the file differs from the rule.
         ValueError: there is no such recipe or hyper-parameter, or `name` is not an identifier.
 
     Example:
@@ -46,8 +46,6 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
     if name is not None and not name.isidentifier():
         raise ValueError(f"name must be that of a class, got {name!r}")
     bound = bind(recipe, **settings)
-    if bound.rule.needs_global_sums:
-        raise ExportError(f"{bound.name} needs sums over all weights of an optimizer")
     file = ExportedFile(bound, name or torch_optimizer(bound.recipe).__name__)
     file.verify()
     return file.text()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -37,6 +37,7 @@ class Expression:
         is_boolean: True if the entries are booleans.
         may_alias: True if the tensor may share memory with the weight, the gradient or a state.
         variable: the name of a variable that would hold the value.
+        is_branch: a number chooses one of two tensors.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Expression:
     is_boolean: bool = False
     may_alias: bool = False
     variable: str = ""
+    is_branch: bool = False
 
     def __str__(self) -> str:
         return f"({self.text})"  # `unparse` removes the parentheses that are not needed
@@ -110,7 +112,8 @@ def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expres
     Raises:
         UnsupportedOpError: there is no expression.
     """
-    row, result = of_overload(call.name), call.result
+    row = of_overload(call.name)
+    result = call.result[0] if row is not None and row.results else call.result
     if not hasattr(result, "shape"):
         raise UnsupportedOpError(f"{call.packet}, which returns several tensors,")
     if row is None:
@@ -183,7 +186,9 @@ def _print_lerp(call: RecordedCall) -> Expression:
 def _print_where(call: RecordedCall) -> Expression:
     condition, if_true, if_false = call.operands
 
-    def as_tensor(operand: Expression) -> Expression:
+    def as_tensor(operand: Expression, other: Expression) -> Expression:
+        if call.shape and other.shape == call.shape:
+            return Expression(f"torch.full_like({other.text}, {operand.text})")
         return Expression(f"weight.new_full((), {operand.text})")
 
     may_alias = if_true.may_alias or if_false.may_alias
@@ -192,11 +197,12 @@ def _print_where(call: RecordedCall) -> Expression:
     both_are_numbers = if_true.is_number and if_false.is_number
     if not call.is_number:
         if if_true.is_number and (condition.is_number or both_are_numbers):
-            if_true = as_tensor(if_true)
+            if_true = as_tensor(if_true, if_false)
         if if_false.is_number and condition.is_number:
-            if_false = as_tensor(if_false)
+            if_false = as_tensor(if_false, if_true)
     if condition.is_number:
-        return call.value(f"{if_true} if {condition} else {if_false}", may_alias)
+        value = call.value(f"{if_true} if {condition} else {if_false}", may_alias)
+        return replace(value, is_branch=not call.is_number)
     return call.value(f"torch.where({condition.text}, {if_true.text}, {if_false.text})")
 
 
@@ -238,6 +244,13 @@ def _print_number(call: RecordedCall) -> Expression:
     return Expression(text, True, call.shape, call.is_boolean)
 
 
+@prints("arange")
+def _print_arange(call: RecordedCall) -> Expression:
+    dtype = call.options["dtype"].text
+    text = f"torch.arange({call.arguments[0].text}, dtype={dtype}, device=weight.device)"
+    return replace(call.value(text), is_number=False)
+
+
 @prints("new_full")
 def _print_new_full(call: RecordedCall) -> Expression:
     return call.value(f"{call.arguments[0]}.new_full({_print_arguments(call.arguments[1:3])})")
@@ -261,10 +274,16 @@ def _print_copy(call: RecordedCall) -> Expression:
 
 @prints("convert")
 def _print_conversion(call: RecordedCall) -> Expression:
-    x = call.operands[0]
+    x, dtype = call.operands[0], call.options["dtype"].text
+    if x.is_number and dtype == "torch.int32":
+        # A tensor, since products of int32 wrap around, and those of Python's numbers do not.
+        text = f"weight.new_full((), int({x.text}), dtype={dtype})"
+        return replace(call.value(text), is_number=False)
     if x.is_number:
         return x
-    dtype = call.options["dtype"].text if call.is_boolean == x.is_boolean else "weight.dtype"
+    # Records are made in float64: a conversion to it is one to the dtype of the weight.
+    if call.is_boolean != x.is_boolean or dtype == "torch.float64":
+        dtype = "weight.dtype"
     return call.value(f"{x}.to({dtype})")
 
 
@@ -304,6 +323,8 @@ def _print_transpose(call: RecordedCall) -> Expression:
     last_two = [n_dims - 2, n_dims - 1]
     if call.row.name == "permute":
         dims = [int(dim.text) for dim in call.arguments[1]]
+        if dims == sorted(dims):
+            return x
         is_matrix_transpose = dims == [*range(n_dims - 2), *reversed(last_two)]
     else:
         dims = sorted(int(dim.text) % n_dims for dim in call.arguments[1:])
@@ -321,6 +342,13 @@ def _print_slice(call: RecordedCall) -> Expression:
     parts = ["" if start == "0" else start, "" if end == end_of_dim else end, *step]
     whole_dims = ":, " * (int(dim) % len(call.shape))
     return call.value(f"{x}[{whole_dims}{':'.join(parts)}]", x.may_alias)
+
+
+@prints("index")
+def _print_index(call: RecordedCall) -> Expression:
+    x, indices = call.arguments
+    places = [":" if index.text == "None" else index.text for index in indices]
+    return call.value(f"{x}[{', '.join(places)}]")
 
 
 check_registered("export", PRINTERS)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from spherenorm.export.expressions import UnsupportedOpError
-from spherenorm.export.functions import FunctionWriter, Trace, join_items, random_tensor
+from spherenorm.export.functions import FunctionWriter, Trace, random_tensor
+from spherenorm.export.text import join_items
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
 
@@ -68,6 +69,8 @@ OTHER_SHAPES = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
 """Shapes, beside those of the kinds, on which the whole file is compared with the rule."""
 N_STEPS = 4
 """Steps of each comparison; `_gradient` has as many kinds of gradients."""
+SHORT_PERIOD = 2
+"""Steps of a period in a comparison."""
 ROUNDING = 1e-12
 """The largest difference in float64 that counts as rounding, relative to the largest entry."""
 STEP_ERRORS = (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError)
@@ -88,8 +91,11 @@ class ExportedFile:
     def __init__(self, bound: Bound, name: str) -> None:
         self.bound, self.name = bound, name
         self.numeric, self._traced_arguments = _numbers_as_tensors(bound)
+        self.shared_numbers = self._shared_hyper_parameters()
         self.settings = [bound, *_with_other_numbers(bound, self.numeric)]
         """The hyper-parameters at which functions are compared with the rule."""
+        self.has_sums = bound.rule.needs_global_sums
+        self.shared_keys = [key for keys in bound.rule.shared_keys.values() for key in keys]
         self.functions: dict[str, str] = {}
         """The text of the functions, by the kind for which they were written."""
         self.functions_of: dict[str, str | None] = {}
@@ -106,6 +112,21 @@ class ExportedFile:
             for shape in OTHER_SHAPES
             if len(shape) > 2 and self._rule_accepts(shape)
         )
+
+    def _shared_hyper_parameters(self) -> list[str]:
+        """Return the numbers on which shared states depend; a weight with a 0 takes no part."""
+        names = []
+        for rule in self.bound.recipe(**self._traced_arguments).walk():
+            for field in rule.shared_fields:
+                value = getattr(rule, field)
+                same = [name for name in self.numeric if self._traced_arguments[name] is value]
+                if not same:
+                    raise ExportError(
+                        f"{self.bound.name}: {type(rule).__name__}.{field}, on which a state of "
+                        "all weights depends, is no hyper-parameter of the recipe"
+                    )
+                names += same
+        return names
 
     def _rule_accepts(self, shape: tuple[int, ...]) -> bool:
         try:
@@ -136,6 +157,7 @@ class ExportedFile:
         try:
             traces = [Trace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]
             init = FunctionWriter(traces, "init").body()
+            terms = FunctionWriter(traces, "terms").body() if self.has_sums else []
             step = FunctionWriter(traces, "step").body()
         except UnsupportedOpError as error:
             raise ExportError(f"{self.bound.name}: {error} cannot be exported") from error
@@ -143,9 +165,14 @@ class ExportedFile:
             raise ExportError(f"{self.bound.name} cannot be exported: {error}") from error
         init_body = textwrap.indent("\n".join(init), " " * 4)
         step_body = textwrap.indent("\n".join(step), " " * 4)
+        sums_function = ""
+        if self.has_sums:
+            sums_body = textwrap.indent("\n".join(terms), " " * 4)
+            sums_function = f"\n\ndef terms_{kind.name}(weight, grad, state, group):\n{sums_body}\n"
+        step_arguments = "weight, grad, state, group, sums" if self.has_sums else STEP_ARGUMENTS
         return (
-            f"\n\ndef init_{kind.name}(weight, group):\n{init_body}\n"
-            f"\n\ndef step_{kind.name}(weight, grad, state, group):\n{step_body}"
+            f"\n\ndef init_{kind.name}(weight, group):\n{init_body}\n{sums_function}"
+            f"\n\ndef step_{kind.name}({step_arguments}):\n{step_body}"
         )
 
     def _functions_take_steps(self, functions: str, kind: Kind) -> bool:
@@ -160,7 +187,10 @@ class ExportedFile:
                 state, rule_state = init(weight, group), rule.init(weight)
                 for t in range(N_STEPS):
                     grad = _gradient(rule_weight, t)
-                    weight, new_state = step(weight, grad, state, group)
+                    sums: tuple[Any, ...] = ()
+                    if self.has_sums:
+                        sums = (namespace[f"terms_{functions}"](weight, grad, state, group),)
+                    weight, new_state = step(weight, grad, state, group, *sums)
                     state = {**state, **new_state}
                     rule_weight, rule_state = rule.step(rule_weight, grad, rule_state)
             except STEP_ERRORS:
@@ -221,7 +251,14 @@ class ExportedFile:
         defaults = {key: _to_python(settings[key]) for key in self.numeric}
         arguments = [f"{key}={value!r}" for key, value in defaults.items()]
         entries = [f'"{key}": {key}' for key in defaults]
-        return TEMPLATE.format(
+        template = TEMPLATE
+        if self.has_sums:
+            for one_pass, two_passes in TWO_PASSES:
+                assert template.count(one_pass) == 1
+                template = template.replace(one_pass, two_passes)
+        return template.format(
+            shared_keys=tuple(self.shared_keys),
+            shared_numbers=tuple(self.shared_numbers),
             name=self.name,
             description="\n\n".join(textwrap.fill(text, 100) for text in paragraphs),
             imports="import math\n\n" if "math." in functions else "",
@@ -239,6 +276,8 @@ class ExportedFile:
             owner = self.functions_of[kind.name]
             if kind.fallback is None or owner != self.functions_of[kind.fallback]:
                 action = f"return init_{owner}, step_{owner}" if owner else REFUSAL
+                if owner and self.has_sums:
+                    action += f", terms_{owner}"
                 branches.append((kind.condition, action))
         *branches, (_, last_action) = branches
         while branches and branches[-1][1] == last_action:
@@ -301,6 +340,67 @@ def functions_for(weight):
 {choice}
 {functions}'''
 
+STEP_ARGUMENTS = "weight, grad, state, group"
+TWO_PASSES = (
+    (
+        """        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and p.numel():
+                    step_weight(p, self.state[p], group)
+        return loss
+""",
+        """        todo = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and p.numel():
+                    todo.append((p, self.state[p], group))
+        # Weights whose first gradient comes late take the estimates of the others.
+        furthest = max((s for s in self.state.values() if s), key=shared_numbers, default={{}})
+        shared = {{key: furthest[key] for key in SHARED if furthest}}
+        sums = {{}}
+        for p, state, group in todo:
+            if not state:
+                state.update(functions_for(matrix_of(p))[0](matrix_of(p), group))
+            state.update(shared)
+        # A weight at a step size of 0 takes no part in the estimates.
+        active = [entry for entry in todo if all(entry[2][name] for name in NONZERO)] or todo
+        for p, state, group in active:
+            terms = functions_for(matrix_of(p))[2]
+            for name, term in terms(matrix_of(p), matrix_of(p.grad), state, group).items():
+                sums[name] = sums.get(name, 0) + term
+        for p, state, group in todo:
+            step_weight(p, state, group, sums)
+        for state in self.state.values() if active else ():
+            state.update({{key: active[0][1][key] for key in SHARED if state}})
+        return loss
+
+
+SHARED = {shared_keys!r}
+NONZERO = {shared_numbers!r}
+
+
+def shared_numbers(state):
+    return [abs(float(state[key])) for key in SHARED]
+
+
+def matrix_of(x):
+    x = x.flatten(1) if x.ndim > 1 else x.reshape(-1)
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+""",
+    ),
+    ("def step_weight(p, state, group):", "def step_weight(p, state, group, sums):"),
+    (
+        """    init, step = functions_for(weight)
+    if not state:
+        state.update(init(weight, group))
+    new_weight, new_state = step(weight, grad, state, group)
+""",
+        """    step = functions_for(weight)[1]
+    new_weight, new_state = step(weight, grad, state, group, sums)
+""",
+    ),
+)
+"""Parts of the template, and what stands there if the step needs sums over all weights."""
 REFUSAL = 'raise ValueError(f"no step for a weight of shape {tuple(weight.shape)}")'
 REFUSAL_OF_MANY_DIMENSIONS = """
     if p.ndim > 2:
@@ -343,11 +443,17 @@ def _numbers_as_tensors(bound: Bound) -> tuple[list[str], dict[str, Any]]:
 
 
 def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:
-    """Return the recipe with other numbers, none of them 0; [] if it accepts no others."""
+    """Return the recipe with other numbers, none of them 0; [] if it accepts no others.
+
+    A whole number may be a period, such as that of a refresh at each tenth step. It becomes 2, so
+    that a few steps take each branch.
+    """
 
     def other_number(value: Any) -> Any:
         if isinstance(value, tuple | list):
             return tuple(map(other_number, value))
+        if isinstance(value, int) and value >= 1:
+            return SHORT_PERIOD
         return 0.9 * _to_python(value) if value else 0.01
 
     result = bound

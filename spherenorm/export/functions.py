@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import sys
 import textwrap
@@ -25,25 +26,26 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from spherenorm.export.branches import sink_into_branches
 from spherenorm.export.expressions import (
     Expression,
     UnsupportedOpError,
     expression,
     function_of_shape,
 )
+from spherenorm.export.text import MAX_LINE_LENGTH, format_assignment, join_items, unparse
 from spherenorm.manifolds import Manifold
+from spherenorm.operations import of_overload
 from spherenorm.record import Call, Recorder, Value
 from spherenorm.registry import Recipe
-from spherenorm.rule import STEP_KEY, Chain, Rule
+from spherenorm.rule import STEP_KEY, Chain, Rule, first_update
 from spherenorm.torch_internals import pytree
 
-MAX_LINE_LENGTH = 96
-"""Columns of a line of a function's body, which is then indented by 4."""
 MAX_INLINE_LENGTH = 44
 """Columns of an expression that is written where it is used, if it is used once."""
 MAX_COMMENT_LENGTH = 92
 
-FunctionName = Literal["init", "step"]
+FunctionName = Literal["init", "terms", "step"]
 
 
 class Trace:
@@ -100,11 +102,24 @@ class Trace:
                 f'state["{key}"]', key == STEP_KEY, value.shape, may_alias=True
             )
         initial_values = recorder.values(initial_state)
+        terms: dict[str, Value] = {}
+        sums: dict[str, Tensor] | None = None
+        if rule.needs_global_sums:
+            with torch.no_grad(), recorder:
+                update = first_update(rule, weight, grad, state)
+                tensors_by_name = rule.at_next_step(state).global_sum_terms(update, state)
+            terms = recorder.values(dict(tensors_by_name))
+            sums = {name: random_tensor((), i).abs() for i, name in enumerate(terms)}
+            for name, total in sums.items():
+                self.inputs[recorder.add_input(total)] = Expression(
+                    f'sums["{name}"]', shape=total.shape
+                )
         with torch.no_grad(), recorder:
-            new_weight, new_state = rule.step(weight, grad, state)
+            new_weight, new_state = rule.step(weight, grad, state, global_sums=sums)
 
         self.outputs: dict[FunctionName, dict[str, Value]] = {
             "init": initial_values,
+            "terms": terms,
             "step": recorder.values({"weight": new_weight, **new_state}),
         }
         self.constants = recorder.constants
@@ -129,6 +144,19 @@ def _calls_needed_for(outputs: Sequence[Value], calls: Sequence[Call]) -> list[C
     return needed_calls[::-1]
 
 
+def _models_of_constants(call: Call) -> list[Value]:
+    """Return the tensor branch of a decision whose other branch is one number for all entries.
+
+    The number becomes a tensor like the other branch, which then needs a name.
+    """
+    if call.packet != "where" or call.arguments[0].shape or not call.result.shape:
+        return []
+    branches = call.arguments[1:]
+    if all(branch.shape for branch in branches):
+        return []
+    return [branch for branch in branches if branch.shape]
+
+
 def _running_rule() -> Rule | Manifold | None:
     """Return the innermost rule or manifold on the stack that is not a chain."""
     frame = sys._getframe(1)
@@ -145,7 +173,8 @@ class FunctionWriter:
 
     Args:
         traces: records of one recipe at three shapes.
-        function: "init", which returns the initial state, or "step".
+        function: "init", which returns the initial state, "terms", which returns the terms of sums
+            over all weights, or "step".
     """
 
     def __init__(self, traces: Sequence[Trace], function: FunctionName) -> None:
@@ -155,11 +184,12 @@ class FunctionWriter:
         self.expressions: dict[Value, Expression] = dict(trace.inputs)
         self.assigned: dict[str, Expression] = {}
         """The variable of each expression that has been assigned to one."""
-        self.used_names = {"weight", "grad", "state", "group", "rows", "columns", "size"}
+        self.used_names = {"weight", "grad", "state", "group", "sums", "rows", "columns", "size"}
         self.used_names |= {"math", "torch", *(x.text for x in trace.inputs.values())}
         self.n_uses: dict[Value, int] = {}
         for value in [*self.outputs.values(), *(v for call in self.calls for v in call.values())]:
             self.n_uses[value] = self.n_uses.get(value, 0) + 1
+        self.models_of_constants = {x for call in self.calls for x in _models_of_constants(call)}
         self.output_names: dict[Value, str] = {}
         for key, value in self.outputs.items():
             self.output_names.setdefault(value, f"new_{key}" if function == "step" else key)
@@ -183,6 +213,7 @@ class FunctionWriter:
             values = [trace.outputs[self.function][key] for trace in self.traces]
             returned[key] = self._output_text(key, self._resolve(values))
         new_weight = returned.pop("weight", None) if self.function == "step" else None
+        self.lines = sink_into_branches(self.lines, [new_weight or "", *returned.values()])
         state = [f'"{key}": {text}' for key, text in returned.items() if text]
         head = f"return {new_weight}, {{" if new_weight else "return {"
         self.lines.append(join_items(head, state, "}", MAX_LINE_LENGTH))
@@ -227,7 +258,11 @@ class FunctionWriter:
         resolved = [self._resolve(leaf) for leaf in zip(*leaves_at_shapes, strict=True)]
         args, options = pytree.tree_unflatten(resolved, specs[0])
         options = {key: value for key, value in options.items() if key not in IMPLIED_OPTIONS}
-        self._assign_or_inline(call, expression(call, args, options))
+        result = expression(call, args, options)
+        if isinstance(call.result, Value):
+            self._assign_or_inline(call, result)
+        else:
+            self._assign_several(call, result)
 
     def _resolve(self, leaf: Sequence[Any]) -> Expression:
         """Return the expression of an argument, of which `leaf` has the record at each shape."""
@@ -249,6 +284,8 @@ class FunctionWriter:
         if len(set(values)) == 1:
             is_whole = isinstance(values[0], float) and values[0].is_integer() and not is_boolean
             text = repr(values[0])
+            if isinstance(values[0], float) and not math.isfinite(values[0]):
+                text = text.replace("inf", "math.inf").replace("nan", "math.nan")
             if is_whole:
                 text = text.removesuffix(".0")
             return Expression(text, True, torch.Size(()), is_boolean)
@@ -266,7 +303,8 @@ class FunctionWriter:
             self.expressions[value] = self.assigned[result.text]
             return
         is_short = len(result.text) <= MAX_INLINE_LENGTH
-        if (self.n_uses[value] == 1 and not output_name and is_short) or _ATOM.fullmatch(
+        needs_name = output_name or result.is_branch or value in self.models_of_constants
+        if (self.n_uses[value] == 1 and not needs_name and is_short) or _ATOM.fullmatch(
             result.text
         ):
             self.expressions[value] = result
@@ -278,6 +316,19 @@ class FunctionWriter:
         self.lines.append(format_assignment(name, result.text))
         variable = replace(result, text=name, variable="")
         self.expressions[value] = self.assigned[result.text] = variable
+
+    def _assign_several(self, call: Call, result: Expression) -> None:
+        """Assign the results of an operation that returns several tensors."""
+        row = of_overload(call.name)
+        names = []
+        for value, result_name in zip(call.result, row.results if row else (), strict=True):
+            name = "_"
+            if value in self.n_uses:
+                name = self._unused_name(self.output_names.get(value) or result_name)
+                self.expressions[value] = Expression(name, shape=value.shape)
+            names.append(name)
+        self._write_comment(self.traces[0].owners[id(call)])
+        self.lines.append(format_assignment(", ".join(names), unparse(ast.parse(result.text))))
 
     def _write_comment(self, owner: Rule | Manifold | None) -> None:
         """Write the summary of a rule before its first line."""
@@ -299,54 +350,13 @@ class FunctionWriter:
         return unused
 
 
-_ATOM = re.compile(r'\w+|state\["\w+"\]|-?[\d.]+')
+_ATOM = re.compile(r'\w+|(?:state|sums)\["\w+"\]|-?[\d.]+')
 """A name, a state or a number, which is never assigned to another variable."""
 
 IMPLIED_OPTIONS = {
     "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit",
 }  # fmt: skip
 """Options of torch's operations that follow from their tensors."""
-
-
-# Text
-
-
-_POWER = re.compile(r"(?<![\w.\])])(\w+) \*\* ([\w.]+)(?![\w(\[.])")
-"""A power of a name, which formatters write without spaces."""
-
-
-def unparse(node: ast.AST) -> str:
-    """Return the text of a syntax tree, with ruff's quotes and spaces."""
-    return _POWER.sub(r"\1**\2", ast.unparse(node).replace("'", '"'))
-
-
-def format_assignment(name: str, text: str) -> str:
-    """Return an assignment; a long one is broken as ruff does."""
-    line = f"{name} = {text}"
-    if len(line) <= MAX_LINE_LENGTH:
-        return line
-    call = ast.parse(text, mode="eval").body
-    if len(text) <= MAX_LINE_LENGTH - 4 or not isinstance(call, ast.Call):
-        return f"{name} = (\n    {text}\n)"
-    arguments = [unparse(argument) for argument in (*call.args, *call.keywords)]
-    return join_items(f"{name} = {unparse(call.func)}(", arguments, ")", MAX_LINE_LENGTH)
-
-
-def join_items(head: str, items: Sequence[str], tail: str, max_length: int = 100) -> str:
-    """Return items between brackets on one line, or broken as ruff does.
-
-    Example:
-        >>> print(join_items("f(", ["x", "y"], ")"))
-        f(x, y)
-    """
-    line = f"{head}{', '.join(items)}{tail}"
-    if len(line) <= max_length:
-        return line
-    indent = " " * (len(head) - len(head.lstrip()))
-    middle = f"{indent}    {', '.join(items)}"
-    if len(middle) > max_length or head.endswith("{"):
-        middle = ",\n".join(f"{indent}    {item}" for item in items) + ","
-    return f"{head}\n{middle}\n{indent}{tail}"
 
 
 def random_tensor(shape: tuple[int, ...], seed: int) -> Tensor:

@@ -129,6 +129,8 @@ def prodigy(
         True
 
     Source: Mishchenko and Defazio 2024, arXiv:2306.06101, Algorithm 4; konstmish/prodigy.
+
+    `spherenorm code prodigy` prints it as plain torch.
     """
     return chain(ProdigyStep(lr, *betas, eps=eps, d0=d0, weight_decay=weight_decay))
 
@@ -230,6 +232,8 @@ def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> C
         True
 
     Source: Defazio and Mishchenko 2023, arXiv:2301.07733; facebookresearch/dadaptation.
+
+    `spherenorm code dadapt_sgd` prints it as plain torch.
     """
     return chain(DAdaptation(lr, momentum, d0))
 

@@ -447,6 +447,8 @@ def soap(
                 [ 0.1000,  0.0000]])
 
     Source: Vyas et al. 2024, arXiv:2409.11321, Algorithm 3; nikhilvyas/SOAP, of matrices.
+
+    `spherenorm code soap` prints it as plain torch.
     """
     return chain(
         EigenbasisMoments(*betas, eps=eps, every=every, one_sided=one_sided),
@@ -548,6 +550,8 @@ def shampoo(
                 [ 0.1000,  0.0000]])
 
     Source: Gupta et al. 2018, arXiv:1802.09568, Algorithm 1.
+
+    `spherenorm code shampoo` prints it as plain torch.
     """
     return chain(
         KroneckerRoots(eps, every),

@@ -45,7 +45,7 @@ def copy_with_row(row: str, folder: Path) -> Path:
     table = (ROOT / "spherenorm" / "operations.py").read_text()
     place = "    # Functions.\n"
     assert table.count(place) == 1
-    new_row = textwrap.indent(textwrap.dedent(walk), "    ")
+    new_row = textwrap.indent(textwrap.dedent(walk).rstrip(), "    ") + ",\n"
     (folder / "spherenorm" / "operations.py").write_text(table.replace(place, place + new_row))
     return folder
 
@@ -97,7 +97,7 @@ def test_the_row_of_the_walk_gives_kernel_batched_export_and_law(tmp_path):
 
 def test_a_column_that_is_left_out_is_an_error_at_import(tmp_path):
     walk = (ROOT / "CONTRIBUTING.md").read_text()
-    with_hole, count = re.subn(r"export=Python\(.*\), law", "law", walk)
+    with_hole, count = re.subn(r"export=Python\(.*\),\s+law", "law", walk)
     assert count == 1
     done = run_with(copy_with_row(with_hole, tmp_path), "import spherenorm")
     assert done.returncode != 0

@@ -1,6 +1,7 @@
 """`explain` names the path that each weight takes at the next step, and why."""
 
 import copy
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import BATCHED_DEVICES
+from spherenorm.compile import BATCHED_DEVICES, RuleKey
+from spherenorm.compile.code import annotated_source, kernel_source
+from spherenorm.compile.trace import trace
 from tests.harness import refuses
 from tests.harness.recipes import EVERY_RECIPE, make_optimizer
 
@@ -237,3 +240,14 @@ def test_a_wrapped_optimizer_is_explained_and_another_refused():
     assert str(sn.explain(Wrapper(optimizer))) == str(sn.explain(optimizer))
     with refuses("explain", "SGD", "optimizer", by=TypeError):
         sn.explain(torch.optim.SGD([torch.ones(2)], lr=0.1))
+
+
+@pytest.mark.parametrize("recipe", ["adamp", "sgdp", "adamw", "hyperball(lion)"])
+def test_annotated_code_is_the_code_that_runs(recipe):
+    """But for comments, indents, names, and the parts that no recipe changes."""
+    graph = trace(RuleKey.of(sn.find_recipe(recipe)()), (6, 5), torch.float32)
+    annotated = re.sub(r"  // .*| /\*.*?\*/", "", annotated_source(graph))
+    annotated = re.sub(r"\b([vtmk]\d+)_\w+", r"\1", annotated)
+    source, _ = kernel_source(graph)
+    assert "\n".join(line.strip() for line in annotated.splitlines()) in source
+    assert len(annotated.splitlines()) > 50

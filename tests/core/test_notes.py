@@ -118,11 +118,11 @@ class Says(sn.Rule):
     """Declares rows scale-invariant, or all of the weight."""
 
     rows: tuple
-    whole: bool
+    layer: bool
 
     def update(self, update, state):
         views = sn.as_view("channel"), sn.as_view("layer")
-        flags = torch.tensor(self.rows)[:, None], torch.tensor(self.whole)
+        flags = torch.tensor(self.rows)[:, None], torch.tensor(self.layer)
         norms = (update.weight**2).sum(1, keepdim=True), (update.weight**2).sum()
         return replace(update, invariance=sn.Invariance(views, flags, norms)), {}
 

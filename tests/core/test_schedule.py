@@ -121,6 +121,16 @@ def test_the_number_of_a_step_is_the_sum_of_all_segments():
             assert schedule(t) == schedule(torch.tensor(float(t), dtype=torch.float64)).item()
 
 
+def test_values_are_exact_at_knots_and_between_equal_ones():
+    jumps = S.piecewise({1: 0.1, 10: 0.01, 20: 0.001})
+    plateau = S.wsd(0.3, 7, STEPS, last=12)
+    for t in (torch.tensor(15.0, dtype=torch.float64), 15):
+        assert jumps(t) == 0.01
+        assert S.trapezoid(0.85, 0.95, 7, STEPS, 9)(t) == 0.95
+        assert plateau(t) == 0.3
+        assert S.piecewise({1: 0.7, 40: 0.7}, "cosine")(t) == 0.7
+
+
 BAD = {
     "beta of 1": (lambda: r.HeavyBall(S.cosine(1.0, 10)), "beta must be in [0, 1), got 1.0 from"),
     "below 0": (lambda: r.StepSize(S.cosine(0.1, 10) - 0.05), "got -0.05 from a schedule at step"),

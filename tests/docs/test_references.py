@@ -164,7 +164,7 @@ def has_word(path, name):
 
 
 FOREIGN_NAMES = {
-    "README.md": {"my_sgdp().step(weight, grad, state)"},
+    "README.md": {"my_sgdp().step(weight, grad, state)", "rows.parquet"},
     "architecture.md": {"spherenorm.commands"},
     "divergences.md": {
         *("HyperBallAdamW", "RadialBrakeHook", "emerging_optimizers"),

@@ -27,7 +27,6 @@ def by_shape(name, weight):
     return "matrix" if weight.ndim == 2 and name != "4.weight" else "*"
 
 
-@sn.recipe
 def both(lr=0.02, adam_lr=3e-3, momentum=0.95):
     rules = {"matrix": sn.recipes.muon(lr=lr, momentum=momentum), "*": sn.recipes.adamw(lr=adam_lr)}
     return sn.partition(rules, HIDDEN)

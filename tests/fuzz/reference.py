@@ -6,6 +6,7 @@ Rounding errors for runs of it: in inputs, in the order of sums, in operations.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,12 +100,28 @@ def _step(
         name: _nudged(numbers[name], torch.float64 if interval.high == 1 else precision, nudge)
         for name, interval in case.structure.numbers
     }
-    rule = case.structure.recipe(**moved)
+    rule = _rule_with(case, moved, set(state))
     if state.keys() != set(rule.state_keys):  # at a first step, and when a rule is switched on
         state = {name: state.get(name, fresh) for name, fresh in rule.init(weight).items()}
     state = {name: value if name == "step" else nudge(value) for name, value in state.items()}
     grad = nudge((-grad if case.maximize else grad).to(precision))
     return rule.step(weight, grad.clone(), state)
+
+
+def _rule_with(case: Case, numbers: dict[str, Any], keys: set[str]) -> Any:
+    """The rule that goes on with the states of earlier steps.
+
+    A recipe leaves rules, or their states, out at the number 0, and nothing at a tensor of it.
+    """
+    rule = case.structure.recipe(**numbers)
+    zeros = [n for n, x in numbers.items() if not isinstance(x, Tensor) and x == 0]
+    for count in range(len(zeros) + 1):
+        for names in itertools.combinations(zeros, count):
+            as_tensors = dict.fromkeys(names, torch.zeros((), dtype=torch.float64))
+            candidate = case.structure.recipe(**{**numbers, **as_tensors})
+            if keys <= set(candidate.state_keys):
+                return candidate
+    return rule
 
 
 def _nudged(value: Any, precision: torch.dtype, nudge: Nudge) -> Any:

@@ -321,13 +321,6 @@ APART = [
         whole=False,
         average=scaled(lambda self, u: 1 + local(u.direction).abs().sum()),
     ),
-    row(
-        "update mixes in a plain tensor",
-        "sharded",
-        "DTensor",
-        whole=False,
-        average=scaled(lambda self, u: torch.ones(u.direction.shape, dtype=u.direction.dtype)),
-    ),
 ]
 DISHONEST_APART = {each.name: each for each in APART}
 """By name: those that show only in a kernel, or in several processes."""

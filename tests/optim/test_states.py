@@ -155,6 +155,7 @@ AVERAGES = {
     "schedulefree_adamc",
     "lookahead_adamw",
     "emanesterov_adamw",
+    "gpa_adamw",
 }
 """Their averages go on at a rate of 0, as those of the releases do."""
 

@@ -10,7 +10,7 @@ from docs.site.docstring import arguments
 from spherenorm.registry import defaults_of
 
 RECIPES = [*sn.recipes.__all__, *sorted({*sn.zoo.__all__} - {"rules"})]
-NOT_EXPORTED = ("dadapt_sgd", "nero", "prodigy", "shampoo", "soap")
+NOT_EXPORTED = ("nero",)
 """Recipes that `spherenorm code` refuses, so that their docstrings do not speak of it."""
 WITHOUT_INTERVAL = {("sgdp", "eps")}
 INTERVAL = re.compile(r" in [\[(][\d.]+, ([\d.]+|inf)[\])]")

@@ -576,6 +576,7 @@ def _rows_with_rules() -> set[str]:
     row_of_packet = {
         overload.partition(".")[0]: row.name
         for row in OPERATIONS.values()
+        if not isinstance(row.law, NotHere)
         for overload in row.overloads
     }
     return {row_of_packet.get(packet, packet) for packet in RULES.keys() - HELPERS}

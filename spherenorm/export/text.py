@@ -1,0 +1,46 @@
+"""Lines of Python, laid out as a formatter does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+MAX_LINE_LENGTH = 96
+"""Columns of a line of a function's body, which is then indented by 4."""
+_POWER = re.compile(r"(?<![\w.\])])(\w+) \*\* ([\w.]+)(?![\w(\[.])")
+"""A power of a name, which formatters write without spaces."""
+
+
+def unparse(node: ast.AST) -> str:
+    """Return the text of a syntax tree, with ruff's quotes and spaces."""
+    return _POWER.sub(r"\1**\2", ast.unparse(node).replace("'", '"'))
+
+
+def format_assignment(name: str, text: str, max_length: int = MAX_LINE_LENGTH) -> str:
+    """Return an assignment; a long one is broken as ruff does."""
+    line = f"{name} = {text}"
+    if len(line) <= max_length:
+        return line
+    call = ast.parse(text, mode="eval").body
+    if len(text) <= max_length - 4 or not isinstance(call, ast.Call):
+        return f"{name} = (\n    {text}\n)"
+    arguments = [unparse(argument) for argument in (*call.args, *call.keywords)]
+    return join_items(f"{name} = {unparse(call.func)}(", arguments, ")", max_length)
+
+
+def join_items(head: str, items: Sequence[str], tail: str, max_length: int = 100) -> str:
+    """Return items between brackets on one line, or broken as ruff does.
+
+    Example:
+        >>> print(join_items("f(", ["x", "y"], ")"))
+        f(x, y)
+    """
+    line = f"{head}{', '.join(items)}{tail}"
+    if len(line) <= max_length:
+        return line
+    indent = " " * (len(head) - len(head.lstrip()))
+    middle = f"{indent}    {', '.join(items)}"
+    if len(middle) > max_length or head.endswith("{"):
+        middle = ",\n".join(f"{indent}    {item}" for item in items) + ","
+    return f"{head}\n{middle}\n{indent}{tail}"
