@@ -225,50 +225,50 @@ def unroll(
     for start in range(0, len(all_batches), stretch):
         arguments = rule, loss, weights, state, all_batches[start : start + stretch]
         if checkpoint_every is None:
-            weights, state, values = _train(*arguments)
+            weights, state, values = _train(grad_and_value, *arguments)
         else:
-            weights, state, values = checkpoint(_train_by_autograd, *arguments, use_reentrant=False)
+            weights, state, values = checkpoint(
+                _train, _grad_and_value_by_autograd, *arguments, use_reentrant=False
+            )
         losses.append(values)
     return Run(weights, state, torch.cat(losses))
 
 
-_Stretch = tuple[Params, dict[str, State], Tensor]
-"""The parameters and states after some steps, and the loss before each of them."""
-
-
 def _train(
+    grad_transform: Callable[..., Any],
     rule: Rule,
     loss: Callable[[Params, Any], Tensor],
     weights: Params,
     state: dict[str, State],
     batches: Sequence[Any],
-) -> _Stretch:
-    """Take one step per batch, with gradients that every transform of `torch.func` passes through.
+) -> tuple[Params, dict[str, State], Tensor]:
+    """Take one step per batch.
+
+    Args:
+        grad_transform: makes a function of the gradients and the value from the loss, as
+            `torch.func.grad_and_value` does.
+        rule, loss, weights, state, batches: see `unroll`.
 
     Returns:
         The parameters and states after the last step, and the loss before each.
     """
     losses = []
     for batch in batches:
-        grads, value = grad_and_value(loss)(weights, batch)
+        grads, value = grad_transform(loss)(weights, batch)
         weights, state = step(rule, weights, grads, state)
         losses.append(value)
     return weights, state, torch.stack(losses)
 
 
-def _train_by_autograd(
-    rule: Rule,
+def _grad_and_value_by_autograd(
     loss: Callable[[Params, Any], Tensor],
-    weights: Params,
-    state: dict[str, State],
-    batches: Sequence[Any],
-) -> _Stretch:
-    """Take one step per batch as `_train` does, with gradients that checkpoints pass through.
+) -> Callable[[Params, Any], tuple[Params, Tensor]]:
+    """Do what `torch.func.grad_and_value` does, in a form that checkpoints pass through.
 
-    A checkpoint hooks into saved tensors, which `torch.func.grad` does not allow.
+    A checkpoint hooks into saved tensors, which `torch.func` does not allow.
     """
-    losses = []
-    for batch in batches:
+
+    def differentiate(weights: Params, batch: Any) -> tuple[Params, Tensor]:
         with torch.enable_grad():
             leaves = {
                 name: weight if weight.requires_grad else weight.detach().requires_grad_()
@@ -276,10 +276,9 @@ def _train_by_autograd(
             }
             value = loss(leaves, batch)
             derivatives = torch.autograd.grad(value, list(leaves.values()), create_graph=True)
-        grads = dict(zip(leaves, derivatives, strict=True))
-        weights, state = step(rule, leaves, grads, state)
-        losses.append(value)
-    return weights, state, torch.stack(losses)
+        return dict(zip(leaves, derivatives, strict=True)), value
+
+    return differentiate
 
 
 MIN_TRACED_STEPS = 8

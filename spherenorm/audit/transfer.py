@@ -204,8 +204,8 @@ class _TrialShapes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _MeasuredPolicy:
-    """A policy that measures a step of the recipe's own rule at both shapes."""
+class Spectral:
+    """The factor that keeps |dW|_2 sqrt(fan-in / fan-out), measured; see `spectral`."""
 
     def factor(self, growth: Growth, bound: Bound) -> Factor:
         """Return the ratio of the sizes of a step at the base's shape and at the model's.
@@ -213,22 +213,10 @@ class _MeasuredPolicy:
         Raises:
             ValueError: the step is proportional to the gradient.
         """
-        if growth.kind == "vector" or growth.role == "embedding":
-            return Factor(1.0, f"{growth.kind}: entries step alike at every width", growth.doubt)
-        if growth.fan_in == growth.fan_out == 1:
-            return Factor(1.0, "does not grow", growth.doubt)
+        if not _is_measured(growth):
+            return _unmeasured_factor(growth)
         _refuse_proportional_steps(bound)
-        return self._measure(growth, bound)
 
-    def _measure(self, growth: Growth, bound: Bound) -> Factor:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Spectral(_MeasuredPolicy):
-    """The factor that keeps |dW|_2 sqrt(fan-in / fan-out), measured; see `spectral`."""
-
-    def _measure(self, growth: Growth, bound: Bound) -> Factor:
         def size(step: Tensor, _: Tensor) -> float:
             matrix = _as_matrix(step, growth)
             fan_out, fan_in = matrix.shape
@@ -255,12 +243,33 @@ class Spectral(_MeasuredPolicy):
 
 
 @dataclass(frozen=True)
-class Turn(_MeasuredPolicy):
+class Turn:
     """The factor that keeps |dW| / |W|, measured; see `turn`."""
 
-    def _measure(self, growth: Growth, bound: Bound) -> Factor:
+    def factor(self, growth: Growth, bound: Bound) -> Factor:
+        """Return the ratio of the turns of a step at the base's shape and at the model's.
+
+        Raises:
+            ValueError: the step is proportional to the gradient.
+        """
+        if not _is_measured(growth):
+            return _unmeasured_factor(growth)
+        _refuse_proportional_steps(bound)
         value = _ratio_of_sizes(growth, bound, _relative_length, rank_one=False, fresh=True)
         return Factor(value, f"keeps the turn per step of {bound.name}, measured", growth.doubt)
+
+
+def _is_measured(growth: Growth) -> bool:
+    """Return True for a matrix that grows; entries of vectors and embeddings step alike."""
+    is_matrix = growth.kind != "vector" and growth.role != "embedding"
+    return is_matrix and not growth.fan_in == growth.fan_out == 1
+
+
+def _unmeasured_factor(growth: Growth) -> Factor:
+    """Return the factor 1, with the reason."""
+    if growth.kind == "vector" or growth.role == "embedding":
+        return Factor(1.0, f"{growth.kind}: entries step alike at every width", growth.doubt)
+    return Factor(1.0, "does not grow", growth.doubt)
 
 
 def spectral() -> Spectral:

@@ -67,7 +67,7 @@ OVERLOADS = [
     if isinstance(row.cpp, str) or row.cpp is DERIVED
     for name in row.overloads
 ]
-"""Those of the operations on entries that graphs have."""
+"""Names of the overloads that act on entries and that a graph may contain."""
 ENTRYWISE = {
     **{name.replace(".", "_"): called(name) for name in OVERLOADS if name not in NOT_ENTRYWISE},
     "add_alpha": "torch.add(x, y, alpha=2)",
