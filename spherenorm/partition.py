@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from torch import Tensor
 
@@ -73,7 +73,7 @@ class Partition(Rule):
     label_of: LabelFunction = field(repr=False)
     bounds: tuple[Bound | None, ...] = field(repr=False)
 
-    steps_by_name: ClassVar[bool] = True
+    steps_by_name = True
 
     def __post_init__(self) -> None:
         FrozenDataclass.__post_init__(self)  # a part may have a manifold of its own

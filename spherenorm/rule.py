@@ -192,8 +192,15 @@ class Rule(FrozenDataclass):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "name" in annotated_names(cls):
+        names = annotated_names(cls)
+        if "name" in names:
             raise TypeError(f"{cls.__name__}: rename the field `name`; it prefixes state keys")
+        for flag in ("vectors", "needs_flat_space", "whole", "ends", "steps_by_name"):
+            if flag in names:
+                raise TypeError(
+                    f"{cls.__name__}: rename the field `{flag}`; every rule has a flag of this "
+                    f"name, which a class sets without an annotation: {flag} = ..."
+                )
 
     def __post_init__(self) -> None:
         super().__post_init__()

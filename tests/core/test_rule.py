@@ -288,3 +288,10 @@ def test_an_error_in_a_rule_names_the_rule_and_what_there_is(what, error, named)
 def test_a_class_in_the_place_of_a_rule_is_refused():
     with refuses("Reads()", by=TypeError):
         sn.chain(Reads, r.StepSize(0.1))
+
+
+@pytest.mark.parametrize("name", ["name", "vectors", "whole", "ends", "needs_flat_space"])
+def test_a_field_with_the_name_of_a_flag_is_refused(name):
+    """Without the error the field would decide who steps a sharded weight, say."""
+    with pytest.raises(TypeError, match=f"Mine: rename the field `{name}`"):
+        type("Mine", (sn.Rule,), {"__module__": __name__, "__annotations__": {name: bool}})
