@@ -400,7 +400,7 @@ class Rule(FrozenDataclass):
             return True
         return any(child.is_scheduled for child in self.children)
 
-    def at(self, t: Scalar) -> Self:
+    def at_step(self, t: Scalar) -> Self:
         """Return the rule of step t, with numbers in the place of schedules.
 
         `step` does so at the step count of the weight, and an optimizer at the one of the
@@ -414,7 +414,7 @@ class Rule(FrozenDataclass):
 
         Example:
             >>> rule = sn.chain(sn.rules.StepSize(sn.schedule.cosine(1.0, steps=4)))
-            >>> rule.at(3).rules
+            >>> rule.at_step(3).rules
             (StepSize(lr=0.5),)
         """
         if not self.is_scheduled:
@@ -471,11 +471,11 @@ class Rule(FrozenDataclass):
 
     def at_next_step(self, state: State) -> Self:
         """Return the rule of the step that follows a state; see `at`."""
-        return self.at(state[STEP_KEY] + 1) if self.is_scheduled else self
+        return self.at_step(state[STEP_KEY] + 1) if self.is_scheduled else self
 
     def at_last_step(self, state: State) -> Self:
         """Return the rule of the step that led to a state; see `at`."""
-        return self.at(state[STEP_KEY].clamp(min=1)) if self.is_scheduled else self
+        return self.at_step(state[STEP_KEY].clamp(min=1)) if self.is_scheduled else self
 
     # Children, numbered in the order of the fields
 
@@ -693,7 +693,7 @@ _KEY_PROPERTIES = (
 def _value_at(value: Any, t: Scalar, zero_is_ordinary: bool = True) -> Any:
     """Return the value of a field at step t: numbers for schedules, rules at t for rules."""
     if isinstance(value, Rule):
-        return value.at(t)
+        return value.at_step(t)
     if type(value) in (tuple, list):
         return type(value)([_value_at(item, t, zero_is_ordinary) for item in value])
     if not isinstance(value, Schedule):
@@ -787,7 +787,7 @@ def initial_state(rule: Rule, weight: Tensor) -> State:
     """
     weight = to_compute_dtype(weight)
     with without_autocast(weight.device):
-        state = rule.at(1).init(weight)
+        state = rule.at_step(1).init(weight)
     if rule.is_scheduled and STEP_KEY not in state:
         state = {STEP_KEY: _zero_count(weight), **state}  # an `init` of a user knows of no schedule
     if state.keys() != set(rule.state_keys):

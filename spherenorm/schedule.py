@@ -7,8 +7,8 @@
 
 A schedule stands wherever a hyper-parameter does, in a rule, a recipe or an optimizer. It is
 checked against the interval of its field at once, a recipe may compute with it (`lr *
-weight_decay`), and its own numbers may be tensors, to sweep or differentiate them. `Rule.at` puts
-the number of a step in its place before a rule runs, so no rule knows of schedules.
+weight_decay`), and its own numbers may be tensors, to sweep or differentiate them. `Rule.at_step`
+puts the number of a step in its place before a rule runs, so no rule knows of schedules.
 
 The convention of the ends: a warmup reaches its peak at step `warmup`, and a decay would reach
 `final` at step `steps + 1`, one after the last, so that no step has a learning rate of 0.

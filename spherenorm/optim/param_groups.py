@@ -282,7 +282,7 @@ def complete_group(
     set_schedules(group, clock)
     if rule.is_scheduled and not rule.steps_by_name:
         group.setdefault(CLOCK, clock)
-    return group, rule.at(next_step(group))
+    return group, rule.at_step(next_step(group))
 
 
 def split_by_label(

@@ -50,7 +50,7 @@ def rule_keeping_states(bound: Bound, states: Iterable[State], t: int = 1) -> Ru
     has no buffer). Where a weight has that state from earlier steps, the 0 becomes a 0-dim tensor,
     which leaves nothing out: the state goes on as at any other small number.
     """
-    rule = bound.rule.at(t)
+    rule = bound.rule.at_step(t)
     rule_keys = set(rule.state_keys)
     key_sets = {frozenset(state) for state in states if not rule_keys.issuperset(state)}
     if not key_sets:
@@ -59,7 +59,7 @@ def rule_keeping_states(bound: Bound, states: Iterable[State], t: int = 1) -> Ru
     best = rule
     for count in range(1, len(zeros) + 1):
         for some_zeros in itertools.combinations(zeros, count):
-            candidate = _with_tensor_zeros(bound, some_zeros).rule.at(t)
+            candidate = _with_tensor_zeros(bound, some_zeros).rule.at_step(t)
             fits = any(keys >= set(candidate.state_keys) for keys in key_sets)
             if fits and len(candidate.state_keys) > len(best.state_keys):
                 best = candidate

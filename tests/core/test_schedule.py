@@ -266,18 +266,18 @@ def test_a_file_has_the_schedule_as_arithmetic_of_the_step_count():
 
 def test_a_rule_at_a_step_has_numbers_and_shares_the_rest():
     rule = warmed()
-    at_step = rule.at(5)
+    at_step = rule.at_step(5)
     assert at_step.rules == (r.HeavyBall(0.9), r.StepSize(0.05))
     assert at_step.rules[0] is rule.rules[0]
     assert at_step.state_keys == ("momentum",)
     assert warmed(torch.tensor(0.1)).is_scheduled
-    assert r.StepSize(0.1).at(3) == r.StepSize(0.1)
+    assert r.StepSize(0.1).at_step(3) == r.StepSize(0.1)
 
 
 def test_a_number_of_0_keeps_the_state():
     """At a Python number 0 SGD has no momentum, and normuon no second moment."""
     rule = sn.recipes.normuon(beta2=S.piecewise({1: 0.9, 3: 0.0, 4: 0.9}))
-    assert rule.at(3).state_keys == rule.at(2).state_keys
+    assert rule.at_step(3).state_keys == rule.at_step(2).state_keys
 
 
 class Counter(sn.Rule):

@@ -245,18 +245,18 @@ def nine_class(folder: Path, side: int = 224) -> Splits:
     Raises:
         ValueError: no folder was given, or a data set has another layout.
     """
-    folder = imagenet.LAYOUT.folder()
+    imagenet_folder = imagenet.LAYOUT.folder()
     train, validation = list[str](), list[str]()
     for synset in sorted(CLASS):
-        names = jpeg_files(folder, f"train/{synset}")
+        names = jpeg_files(imagenet_folder, f"train/{synset}")
         out = min(HELD_OUT_EACH, len(names) // 2)
         train += names[out:]
         validation += names[:out]
     clusters = _clustered(folder)
     tested = [f"val/{path}" for path in clusters.index]
-    missing = next((name for name in tested if not (folder / name).is_file()), None)
+    missing = next((name for name in tested if not (imagenet_folder / name).is_file()), None)
     if missing is not None:
-        raise imagenet.LAYOUT.error(folder, f"lacks {missing}, which {CLUSTERS} lists")
+        raise imagenet.LAYOUT.error(imagenet_folder, f"lacks {missing}, which {CLUSTERS} lists")
 
     def labeled(names: list[str]) -> list[tuple[str, int]]:
         return [(name, CLASS[name.split("/")[1]]) for name in names]
@@ -265,9 +265,9 @@ def nine_class(folder: Path, side: int = 224) -> Splits:
         assigned = clusters.to_numpy() if part == IMAGENET else np.zeros((len(names), 3), dtype=int)
         return Pictures(root, labeled(names), central(side), [part] * len(names), assigned)
 
-    parts = judged(folder, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
+    parts = judged(imagenet_folder, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
     return Splits(
-        Pictures(folder, labeled(train), varied(side)),
-        judged(folder, validation, OF_TRAINING),
+        Pictures(imagenet_folder, labeled(train), varied(side)),
+        judged(imagenet_folder, validation, OF_TRAINING),
         ConcatDataset(parts),  # type: ignore[arg-type]
     )
