@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,8 @@ class TrainingBatches:
             return
         if step != self._next_step:
             items = _Keyed(self.run.splits.train, self.run.spec.seed, "augmentation")
-            loader = _loader(items, self._keys(step), self.task, self.workers, self.device)
-            self._loaded = iter(loader)
+            make_keys = functools.partial(self._keys, step)
+            self._loaded = _load(items, make_keys, self.task, self.workers, self.device)
         self._next_step = step + 1
         for share in shares:
             yield _to_device(next(self._loaded), self.device), share.weight
@@ -124,8 +124,8 @@ def evaluation_batches(
     else:
         keys = [[(0, index) for index in spans[k]] for k in indices]
         items = _Keyed(split, run.spec.seed, "evaluation item")
-        loader = _loader(items, keys, task, workers, device)
-        batches = (_to_device(batch, device) for batch in loader)
+        loaded = _load(items, lambda: keys, task, workers, device)
+        batches = (_to_device(batch, device) for batch in loaded)
     for number, place, batch in zip(numbers, indices, batches, strict=True):
         yield place, number == place, batch
 
@@ -144,26 +144,61 @@ class _Keyed:
         return self.items[key[1]]
 
 
-def _loader(items: _Keyed, keys: Iterable[list[Key]], task: Task, workers: int, device: str) -> Any:
+START_TIMEOUT_S = 30.0
+"""Time after which a worker that has not begun is given up."""
+MAX_STARTS = 4
+
+
+def _load(
+    items: _Keyed,
+    make_keys: Callable[[], Iterable[list[Key]]],
+    task: Task,
+    workers: int,
+    device: str,
+) -> Iterator[Batch]:
+    """Return an iterator over the batches of a data set, whose workers have begun.
+
+    A worker is forked from a process with threads, such as those of gloo. Rarely it inherits a lock
+    that one of them held, and waits for it for ever, so one that does not begin is forked anew.
+
+    Raises:
+        RuntimeError: no attempt has started all workers.
+    """
     from torch.utils.data import DataLoader
 
     # Fork, where there is one: a process that was spawned would spawn its workers, too. Those
     # import torch anew at each evaluation: a run of 1.8 s took 31 s.
-    fork = workers and "fork" in multiprocessing.get_all_start_methods()
-    return DataLoader(
-        items,  # type: ignore[arg-type]
-        batch_sampler=keys,
-        num_workers=workers,
-        multiprocessing_context="fork" if fork else None,
-        collate_fn=task.collate,
-        pin_memory=device.startswith("cuda"),
-        worker_init_fn=_start_worker,
-        generator=torch.Generator(),  # else the loader draws from the global random state
+    has_fork = "fork" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("fork" if has_fork else None)
+    for _ in range(MAX_STARTS):
+        begun = context.Semaphore(0)
+        earlier_children = set(multiprocessing.active_children())
+        loader: DataLoader[Any] = DataLoader(
+            items,  # type: ignore[arg-type]
+            batch_sampler=make_keys(),
+            num_workers=workers,
+            multiprocessing_context=context if workers else None,
+            collate_fn=task.collate,
+            pin_memory=device.startswith("cuda"),
+            worker_init_fn=functools.partial(_begin_worker, begun),
+            generator=torch.Generator(),  # else the loader draws from the global random state
+        )
+        batches = iter(loader)
+        if all(begun.acquire(timeout=START_TIMEOUT_S) for _ in range(workers)):
+            return batches
+        del batches, loader  # which no longer watches the workers then
+        for worker in set(multiprocessing.active_children()) - earlier_children:
+            worker.kill()
+            worker.join()
+    raise RuntimeError(
+        f"a worker of the data loader did not begin within {START_TIMEOUT_S:g} s, in {MAX_STARTS} "
+        "attempts; load the data without workers: --workers 0"
     )
 
 
-def _start_worker(_: int) -> None:
+def _begin_worker(begun: Any, _: int) -> None:
     die_with_parent()
+    begun.release()
 
 
 def _to_device(batch: Batch, device: str) -> Batch:

@@ -1,6 +1,10 @@
 """A run computes what a plain loop does; order, augmentation and noise are functions of keys."""
 
+import gc
+import multiprocessing
 import random
+import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +14,7 @@ from running import assert_same_end, ended, folder_of, run_of
 from spherenorm_pictures import Pictures, PictureTask, picture_spec
 from spherenorm_tiny import tiny_spec
 
+from spherenorm_experiments import data
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
 from spherenorm_experiments.execute import execute_spec
 from spherenorm_experiments.run import Ranks
@@ -158,6 +163,35 @@ def test_a_batch_does_not_depend_on_workers_or_on_the_step_that_a_run_starts_at(
     whole = batches_of(spec)
     assert equal(whole[7:], batches_of(spec, workers=2, start=7))
     assert not equal(whole[:1], batches_of(picture_spec(seed=1), steps=1))
+
+
+@pytest.mark.parametrize(
+    "attempts", [2, pytest.param(1, marks=pytest.mark.long)], ids=["anew", "given up"]
+)
+def test_a_worker_that_never_begins_is_forked_anew(attempts, monkeypatch):
+    """A fork of a process with threads may inherit a lock that nobody will release."""
+    forks, begin = multiprocessing.get_context("fork").Value("i", 0), data._begin_worker
+
+    def begin_at_the_second_fork(begun, index):
+        with forks.get_lock():
+            forks.value += 1
+        if forks.value < 2:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(60)
+        begin(begun, index)
+
+    monkeypatch.setattr(data, "_begin_worker", begin_at_the_second_fork)
+    monkeypatch.setattr(data, "START_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(data, "MAX_STARTS", attempts)
+    children, spec = set(multiprocessing.active_children()), picture_spec()
+    if attempts == 1:
+        with pytest.raises(RuntimeError, match="a worker of the data loader did not begin"):
+            batches_of(spec, workers=1, steps=1)
+    else:
+        assert equal(batches_of(spec, steps=2), batches_of(spec, workers=1, steps=2))
+    assert forks.value == attempts
+    gc.collect()
+    assert set(multiprocessing.active_children()) <= children
 
 
 def test_every_epoch_has_each_item_once_in_an_order_and_an_augmentation_of_its_own():
