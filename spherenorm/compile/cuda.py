@@ -31,6 +31,8 @@ from spherenorm.compile.graph import INPUTS, Extent, Labels, Node, StepGraph
 from spherenorm.compile.schedule import Loop, Pass, schedule
 from spherenorm.operations import REDUCTIONS
 
+THREADS = 256
+"""Threads of a block."""
 MAX_ARGUMENT_BYTES = 32_000
 """Bytes of a launch's arguments; CUDA takes 32,764 from the architecture sm_70 on."""
 MAX_LITERALS = 1024
@@ -51,11 +53,13 @@ class Program:
         states: in the order in which their pointers follow those of weight and gradient.
         sizes: by their names in the source.
         n_loops: for each pass, the launches that it takes for rows that are cut into pieces.
+        is_flat: no value belongs to a row, so that a weight may be cut anywhere.
     """
 
     states: tuple[str, ...]
     sizes: dict[str, int]
     n_loops: tuple[int, ...]
+    is_flat: bool
 
     def memory_of(self, rows: int, pieces: int, chunks: int) -> int:
         """Return how many numbers a weight leaves in memory, as `step_chunk` divides it."""
@@ -69,7 +73,7 @@ class CudaSource:
     """The source of a kernel.
 
     Attributes:
-        text: exports the kernel `step`; behind `shim.hpp`, the function `launch`.
+        text: exports the kernel `step_weights`; behind `shim.hpp`, the function `launch`.
         programs: of the structures, in order.
         sizes: of the arguments of a launch, by their names in the source.
     """
@@ -93,8 +97,8 @@ def cuda_source(graphs: Sequence[StepGraph]) -> CudaSource:
         for i in range(len(programs))
     ]
     kernel = print_function(
-        'extern "C" __global__ void __launch_bounds__(THREADS)'
-        " step(const Arguments __grid_constant__ a)",
+        'extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)'
+        " step_weights(const Arguments __grid_constant__ a)",
         "const Weight& w = a.weight[weight_of_block(a, blockIdx.x)];",
         *["switch (w.program) {", *cases, "}"],
     )
@@ -112,7 +116,7 @@ _SHIM_LAUNCH = (
     "#ifndef __CUDACC__",
     *print_function(
         'extern "C" int launch(const Arguments* a, int blocks, unsigned seed, int64_t* bytes)',
-        "const auto run_step = [](const void* x) { step(*static_cast<const Arguments*>(x)); };",
+        "const auto run_step = [](const void* x) { step_weights(*static_cast<const Arguments*>(x)); };",
         "return shim::launch(run_step, a, blocks, THREADS, &shared, sizeof shared, seed, bytes);",
     ),
     "#endif",
@@ -126,6 +130,7 @@ def _argument_sizes(programs: Sequence[Program], n_hyper_parameters: int) -> dic
     pointers, hyper = largest("POINTERS"), max(1, n_hyper_parameters)
     used = FIELD_BYTES * (HEADER_FIELDS + 2 * hyper + MAX_LITERALS)
     return {
+        "THREADS": THREADS,
         "MAX_POINTERS": pointers,
         "MAX_SCALARS": largest("SCALARS"),
         "MAX_REDUCTIONS": largest("REDUCTIONS"),
@@ -176,7 +181,8 @@ class ProgramPrinter:
         ]
         self.source = "\n".join(lines)
         n_loops = tuple(printed.last_loop + 1 for printed in passes)
-        self.program = Program(plan.states, sizes, n_loops)
+        is_flat = all(pass_.flat for pass_ in plan.passes)
+        self.program = Program(plan.states, sizes, n_loops, is_flat)
 
 
 class CudaPassPrinter:

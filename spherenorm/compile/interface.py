@@ -145,8 +145,8 @@ class Executor(Protocol):
     def code(self) -> str:
         """See the attributes of the class."""
 
-    def bind(self, weights: Sequence[WeightStep], literals: Array) -> Batch:
-        """Make a batch; `literals` has a row for each weight."""
+    def bind(self, weights: Sequence[WeightStep], executors: Sequence[Executor]) -> Batch:
+        """Make a batch; each weight has an executor of one `batch_key`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ static double exchange(double value, int distance, int line) {
 #define __global__
 #define __shared__ static
 #define __grid_constant__ &  // 256 copies of the arguments would not fit on the fibres' stacks
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, blocks)
 #define COUNT_BYTES(kind, number) shim::bytes_##kind += int64_t(number)
 #define __syncthreads() shim::wait(shim::AT_BARRIER, __LINE__)
 #define __shfl_xor_sync(lanes, value, distance) shim::exchange(value, distance, __LINE__)

@@ -105,7 +105,7 @@ def verify_storage(
 def _run_by(executor: Executor, key: RuleKey) -> RunStep:
     def run(weight: Tensor, grad: Tensor, state: State) -> None:
         steps = [WeightStep(weight, grad, state)]
-        executor.bind(steps, executor.literals[None]).run(steps, key.scalars)
+        executor.bind(steps, [executor]).run(steps, key.scalars)
 
     return run
 
