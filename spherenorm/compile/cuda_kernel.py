@@ -78,9 +78,10 @@ class ShimLaunch:
         n_launches: how many there were.
     """
 
+    seed = 0
+
     def __init__(self, function: Any) -> None:
-        self._function = function
-        self.seed, self.n_launches = 0, 0
+        self._function, self.n_launches = function, 0
         self._bytes = np.zeros(2, dtype=np.int64)
 
     def __call__(self, arguments: Array, n_blocks: int) -> None:
@@ -218,7 +219,7 @@ def build_cuda_executor(
     )
     literals = np.array(graph.literals, dtype=np.float64)
     kernel = CudaKernel(source, types, device, launch)
-    return CudaExecutor(kernel, index, literals, graph, CHUNK, 16 // compute_dtype(dtype).itemsize)
+    return CudaExecutor(kernel, index, literals, graph, 16 // compute_dtype(dtype).itemsize)
 
 
 def _compile(source: str, types: tuple[str, ...], device: torch.device) -> Launch:
@@ -228,15 +229,18 @@ def _compile(source: str, types: tuple[str, ...], device: torch.device) -> Launc
         Unsupported: there is no compiler, or it refuses the source.
     """
     if device.type == "cpu":
-        defines = ("-U_FORTIFY_SOURCE", *types)  # which refuses jumps between stacks
+        defines = ("-O1", "-U_FORTIFY_SOURCE", *types)  # which refuses jumps between stacks
         return ShimLaunch(load_function(read_header("shim.hpp") + source, defines, LAUNCH))
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        raise Unsupported(f"torch has no CUDA for {device}")
     major, minor = torch.cuda.get_device_capability(device)
     options = (f"--gpu-architecture=sm_{major}{minor}", *NVRTC_OPTIONS, *types)
-    path = cached_file(".cubin", source, *options, str(torch.version.cuda))
+    path = cached_file(".cubin", source, *options, torch.version.cuda)
     try:
         cubin = path.read_bytes()
     except OSError:
-        cubin = compile_cubin(source, options)
+        library = f"libnvrtc.so.{torch.version.cuda.partition('.')[0]}"
+        cubin = compile_cubin(source, options, library)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, cubin)
@@ -245,14 +249,18 @@ def _compile(source: str, types: tuple[str, ...], device: torch.device) -> Launc
     return DriverLaunch(cubin, device)
 
 
-def compile_cubin(source: str, options: Sequence[str]) -> bytes:
-    """Compile CUDA for a GPU, by the NVRTC that torch brings.
+def compile_cubin(source: str, options: Sequence[str], library: str) -> bytes:
+    """Compile CUDA for a GPU.
+
+    Args:
+        source: of the kernel.
+        options: of NVRTC.
+        library: the name of NVRTC's shared library.
 
     Raises:
         Unsupported: there is no NVRTC, or it refuses the source.
     """
-    major = str(torch.version.cuda or "").partition(".")[0]
-    nvrtc = _load_library(f"libnvrtc.so.{major}" if major else "libnvrtc.so")
+    nvrtc = _load_library(library)
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     encoded = [option.encode() for option in options]
     flags = (ctypes.c_char_p * len(encoded))(*encoded)
@@ -341,16 +349,16 @@ class CudaExecutor:
         program_index: of the graph's program.
         literals: of the graph.
         graph: of the step.
-        chunk: entries that a block takes.
         vector: entries that a thread takes at once.
+        chunk: entries that a block takes; None for `CHUNK`.
     """
 
     kernel: CudaKernel
     program_index: int
     literals: Array
     graph: StepGraph
-    chunk: int
     vector: int
+    chunk: int | None = None
     name = "CUDA kernel"
     max_batch_entries = None
     reuses_batches = True
@@ -371,6 +379,11 @@ class CudaExecutor:
         return self.kernel.source.programs[self.program_index]
 
     @property
+    def block_entries(self) -> int:
+        """Entries that a block takes, unless it takes one row of more."""
+        return self.chunk or CHUNK
+
+    @property
     def code(self) -> str:
         """The CUDA source of the program, without the parts that no recipe changes."""
         return annotated_cuda_source(self.graph)
@@ -383,7 +396,7 @@ class CudaExecutor:
         """Divide a weight among blocks."""
         rows = weight.shape[0] if weight.ndim > 1 and not self.structure.is_flat else 1
         cols = weight.numel() // rows if rows else 0
-        return tile(rows, cols, self.chunk, self.vector)
+        return tile(rows, cols, self.block_entries, self.vector)
 
 
 class CudaBatch:
@@ -487,7 +500,7 @@ class _Table:
             )
             n_numbers += executor.structure.memory_of(tiling.rows, tiling.pieces, tiling.chunks)
         self.memory = torch.zeros(n_numbers, dtype=torch.float64, device=kernel.device)
-        arguments["chunk"] = executors[0].chunk
+        arguments["chunk"] = executors[0].block_entries
         arguments["memory"] = self.memory.data_ptr()
         self.launches = [
             self._launch(arguments, weights, members, pass_, loop, start)
