@@ -109,11 +109,14 @@ def test_a_recipe_steps_by_the_cuda_kernel_as_by_its_own_code(recipe, dtype, mon
     twins.agree()
 
 
-@pytest.mark.parametrize("chunk", [4, 64, pytest.param(1024, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("chunk", "shapes"),
+    [(4, ((6, 5), (5,), (4, 3, 2, 2))), (64, ((6, 5), (70, 9), (3, 301), (2, 0)))],
+)
 @pytest.mark.parametrize("recipe", ["adamp", "adam_mini"])
-def test_blocks_may_share_weights_and_rows(recipe, chunk, monkeypatch):
+def test_blocks_may_share_weights_and_rows(recipe, chunk, shapes, monkeypatch):
     monkeypatch.setattr(cuda_kernel, "CHUNK", chunk)
-    monkeypatch.setattr("tests.compile.test_cuda_kernel.SHAPES", ((6, 5), (5,), (300, 9), (3, 301)))
+    monkeypatch.setattr("tests.compile.test_cuda_kernel.SHAPES", shapes)
     twins = make_twins(recipe, torch.float32 if recipe == "adamp" else torch.float64)
     train_twins(twins, n_steps=3)
     twins.agree()
@@ -123,7 +126,7 @@ def test_blocks_may_share_weights_and_rows(recipe, chunk, monkeypatch):
 @pytest.mark.parametrize("recipe", ["adamp", "adam_mini"])
 def test_the_order_of_blocks_and_threads_changes_no_bit(recipe, monkeypatch):
     monkeypatch.setattr(cuda_kernel, "CHUNK", 256)
-    monkeypatch.setattr("tests.compile.test_cuda_kernel.SHAPES", ((6, 5), (70, 9), (3, 1001)))
+    monkeypatch.setattr("tests.compile.test_cuda_kernel.SHAPES", ((6, 5), (30, 9), (2, 601)))
     results = []
     for seed in (0, 1, 12345):
         monkeypatch.setattr(ShimLaunch, "seed", seed)
@@ -159,14 +162,14 @@ def test_more_weights_than_fit_into_the_arguments_take_more_launches():
     batch, steps, key = batch_of("sgdp", [(3, 2), (4,)] * 300, momentum=0.9, lr=0.1)
     expected = [key.rule.step(w.weight.clone(), w.grad, w.state)[0] for w in steps]
     capacity = batch.kernel.source.sizes["MAX_WEIGHTS"]
-    assert batch.n_launches == 2 * math.ceil(600 / capacity) > 2
+    assert batch.n_launches == 3 * math.ceil(600 / capacity) > 3
     batch.run(steps, key.scalars)
     for step, value in zip(steps, expected, strict=True):
         torch.testing.assert_close(step.weight, value)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "n_bytes", "n_launches"), [("adamw", 28, 1), ("adamp", 48, 3), ("sgdp", 28, 2)]
+    ("recipe", "n_bytes", "n_launches"), [("adamw", 28, 1), ("adamp", 48, 3), ("sgdp", 36, 3)]
 )
 def test_a_step_moves_few_bytes_in_few_launches(recipe, n_bytes, n_launches):
     """Each byte is counted that a thread reads or writes, though a cache may have it."""
