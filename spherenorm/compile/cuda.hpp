@@ -6,11 +6,11 @@
 // last block of a weight to end a pass combines the sums of its chunks, and computes the scalars of the next pass.
 // Of a row that is cut into pieces, each loop of a pass is a launch, since its next loop needs the sums of all pieces.
 constexpr int WARP = 32;
-constexpr int MIN_BLOCKS = sizeof(real) == 4 ? 3 : 2;  // of a processor, for which registers must do
+constexpr int MIN_BLOCKS = 2;  // of a processor: 128 registers for a thread, with which no recipe spills
 constexpr int WIDTH = 16 / sizeof(real);  // neighbouring entries that a thread takes at once
 constexpr unsigned ALL_LANES = 0xffffffff;
 #ifdef __CUDACC__
-#define COUNT_BYTES(kind, number)  // the shim counts them
+#define COUNT_BYTES(number)  // the shim counts them
 #endif
 
 // A weight of a launch, as the host describes it.
@@ -64,7 +64,7 @@ FUNCTION double team_sum(double x, int team) {
 // Some neighbouring entries, at once if they lie where a vector may lie.
 template <class T> struct alignas(WIDTH * sizeof(T)) Vector { T at[WIDTH]; };
 template <class T> FUNCTION void read(real* to, const T* from, int n, bool aligned) {
-  COUNT_BYTES(read, n * sizeof(T));
+  COUNT_BYTES(n * sizeof(T));
   if (aligned && n == WIDTH) {
     const Vector<T> x = *reinterpret_cast<const Vector<T>*>(from);
     #pragma unroll
@@ -75,7 +75,7 @@ template <class T> FUNCTION void read(real* to, const T* from, int n, bool align
   }
 }
 template <class T> FUNCTION void write(T* to, const real* from, int n, bool aligned) {
-  COUNT_BYTES(written, n * sizeof(T));
+  COUNT_BYTES(n * sizeof(T));
   if (aligned && n == WIDTH) {
     Vector<T> x;
     #pragma unroll

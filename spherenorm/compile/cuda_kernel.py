@@ -74,7 +74,6 @@ class ShimLaunch:
 
     Attributes:
         seed: decides in which order blocks and threads take turns.
-        bytes_read, bytes_written: of weights, gradients and states, over all launches.
         n_launches: how many there were.
     """
 
@@ -82,26 +81,21 @@ class ShimLaunch:
 
     def __init__(self, function: Any) -> None:
         self._function, self.n_launches = function, 0
-        self._bytes = np.zeros(2, dtype=np.int64)
+        self._n_bytes = np.zeros(1, dtype=np.int64)
 
     def __call__(self, arguments: Array, n_blocks: int) -> None:
         """Run the blocks one after another."""
         self.n_launches += 1
         error = self._function(
-            arguments.ctypes.data, n_blocks, self.seed, self._bytes.ctypes.data
+            arguments.ctypes.data, n_blocks, self.seed, self._n_bytes.ctypes.data
         )
         if error:
             raise Unsupported(f"the CUDA kernel has failed on the CPU: {SHIM_ERRORS[error]}")
 
     @property
-    def bytes_read(self) -> int:
-        """See the attributes of the class."""
-        return int(self._bytes[0])
-
-    @property
-    def bytes_written(self) -> int:
-        """See the attributes of the class."""
-        return int(self._bytes[1])
+    def n_bytes(self) -> int:
+        """Bytes of weights, gradients and states that all launches have read and written."""
+        return int(self._n_bytes[0])
 
 
 class DriverLaunch:

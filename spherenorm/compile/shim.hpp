@@ -30,7 +30,7 @@ static ucontext_t first_context;
 static int running;
 static void (*body)(const void*);
 static const void* arguments;
-static int64_t bytes_read, bytes_written;
+static int64_t n_bytes;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void wait(State state, int line) {
@@ -54,7 +54,7 @@ static double exchange(double value, int distance, int line) {
 #define __shared__ static
 #define __grid_constant__ &  // 256 copies of the arguments would not fit on the fibres' stacks
 #define __launch_bounds__(threads, blocks)
-#define COUNT_BYTES(kind, number) shim::bytes_##kind += int64_t(number)
+#define COUNT_BYTES(number) shim::n_bytes += int64_t(number)
 #define __syncthreads() shim::wait(shim::AT_BARRIER, __LINE__)
 #define __shfl_xor_sync(lanes, value, distance) shim::exchange(value, distance, __LINE__)
 #define __threadfence()
@@ -110,7 +110,7 @@ static bool run_block(int threads, unsigned& seed) {
   }
 }
 
-// Runs a kernel; `bytes` gets what it has read and written of weights, gradients and states.
+// Runs a kernel; `bytes` grows by what it reads and writes of weights, gradients and states.
 static int launch(void (*kernel)(const void*), const void* kernel_arguments, int blocks, int threads, void* shared_memory,
                   size_t shared_bytes, unsigned seed, int64_t* bytes) {
   pthread_mutex_lock(&mutex);
@@ -118,7 +118,7 @@ static int launch(void (*kernel)(const void*), const void* kernel_arguments, int
   int result = stacks ? RIGHT : NO_MEMORY;
   body = kernel;
   arguments = kernel_arguments;
-  bytes_read = bytes_written = 0;
+  n_bytes = 0;
   for (int i = 0; i < blocks && result == RIGHT; ++i) {
     blockIdx.x = unsigned(seed % 2 ? blocks - 1 - i : i);
     memset(shared_memory, 0xff, shared_bytes);
@@ -127,8 +127,7 @@ static int launch(void (*kernel)(const void*), const void* kernel_arguments, int
   }
   if (result == DIVERGENT)  // the fibres have stopped somewhere, and begin anew
     for (int t = 0; t < threads; ++t) fibres[t].started = false;
-  bytes[0] += bytes_read;
-  bytes[1] += bytes_written;
+  *bytes += n_bytes;
   pthread_mutex_unlock(&mutex);
   return result;
 }

@@ -182,9 +182,9 @@ def test_a_step_moves_few_bytes_in_few_launches(recipe, n_bytes, n_launches):
             share = (step.weight * step.grad).sum(dims, True) / step.weight.square().sum(dims, True)
             step.grad.sub_(share * step.weight)
     launch = batch.kernel.launch
-    before = launch.bytes_read + launch.bytes_written, launch.n_launches
+    before = launch.n_bytes, launch.n_launches
     batch.run(steps, key.scalars)
-    n_moved = launch.bytes_read + launch.bytes_written - before[0]
+    n_moved = launch.n_bytes - before[0]
     assert launch.n_launches - before[1] == batch.n_launches == n_launches
     n_entries = sum(step.weight.numel() for step in steps)
     assert n_bytes - 1 < n_moved / n_entries <= n_bytes
@@ -292,9 +292,9 @@ def test_half_precision_is_rounded_as_torch_rounds():
 
 # What a GPU's compilers make of the source
 
-MAX_SPILL_BYTES = 64
-"""Of a thread, stored and loaded again; registers are bounded by three blocks on a processor."""
-MAX_REGISTERS = {torch.float32: 80, torch.bfloat16: 80, torch.float16: 80, torch.float64: 128}
+MAX_SPILL_BYTES = 0
+"""Of a thread. Registers are bounded, so that two blocks fit on a processor."""
+MAX_REGISTERS = 128
 
 
 def source_of(recipe: str) -> CudaSource:
@@ -340,7 +340,7 @@ def test_nvcc_compiles_the_kernel_without_spills(recipe, tmp_path):
         registers = [int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)]
         print(recipe, dtype, architecture, "registers", registers, "spilled bytes", spills)
         assert max(spills) <= MAX_SPILL_BYTES
-        assert max(registers) <= MAX_REGISTERS[dtype]
+        assert max(registers) <= MAX_REGISTERS
 
 
 def test_nvrtc_compiles_the_kernel_without_headers():
