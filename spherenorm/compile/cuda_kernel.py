@@ -110,7 +110,6 @@ class DriverLaunch:
         self._device, self._driver = device, _load_library("libcuda.so.1")
         self._function, module = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):  # whose context takes the module
-            torch.cuda.current_stream().query()
             self._call("cuModuleLoadData", ctypes.byref(module), cubin)
             self._call("cuModuleGetFunction", ctypes.byref(self._function), module, b"step_weights")
 

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks import first_hour
-from spherenorm.compile import BATCHED_DEVICES
+from spherenorm.compile import BATCHED_DEVICES, CUDA_KERNEL_DEVICES
 from tests.compile.faults import plant_fault
 
 
@@ -24,9 +24,10 @@ def run(*arguments):
     return CliRunner().invoke(first_hour.app, ["--dry", *arguments])
 
 
-def test_a_dry_run_prints_a_table_and_writes_its_figures(tmp_path):
+def test_a_dry_run_prints_a_table_and_writes_its_figures(tmp_path, monkeypatch):
     out = tmp_path / "figures.json"
-    sections = "numbers,layouts,waits,capture,devices,switches,tests"
+    sections = "numbers,layouts,waits,capture,devices,switches,tests,kernel"
+    monkeypatch.setattr(first_hour, "_time_kernel", lambda report, name: None)  # a long test
     result = run("--only", sections, "--out", str(out))
     assert result.exit_code == 0, result.output
     figures = json.loads(out.read_text())
@@ -38,12 +39,13 @@ def test_a_dry_run_prints_a_table_and_writes_its_figures(tmp_path):
     assert verdicts["devices", "CPU beside the device"] == "ok"
     assert verdicts["capture", "capture"] == "skip"
     assert "numbers" in result.output
-    assert "cpu" not in BATCHED_DEVICES
+    assert verdicts["kernel", "torch.float16"] == "ok"
+    assert "cpu" not in BATCHED_DEVICES | CUDA_KERNEL_DEVICES
 
 
 @pytest.mark.long
 def test_the_other_sections_of_a_dry_run_hold():
-    result = run("--only", "training,benchmarks,speed")
+    result = run("--only", "training,benchmarks,speed,kernel")
     assert result.exit_code == 0, result.output
 
 
