@@ -1,4 +1,4 @@
-"""Stage 4 for a GPU: the CUDA source of the schedules of a rule, one kernel for weights of any shape.
+"""Stage 4 for a GPU: the CUDA source of a rule, one kernel for weights of any shape.
 
 A launch makes one pass over all weights of a batch; `cuda.hpp` tells which block takes what, and
 how sums come together. The kernel has a program for each structure that the rule's graphs have, so
@@ -116,8 +116,8 @@ _SHIM_LAUNCH = (
     "#ifndef __CUDACC__",
     *print_function(
         'extern "C" int launch(const Arguments* a, int blocks, unsigned seed, int64_t* bytes)',
-        "const auto run_step = [](const void* x) { step_weights(*static_cast<const Arguments*>(x)); };",
-        "return shim::launch(run_step, a, blocks, THREADS, &shared, sizeof shared, seed, bytes);",
+        "const auto run = [](const void* x) { step_weights(*static_cast<const Arguments*>(x)); };",
+        "return shim::launch(run, a, blocks, THREADS, &shared, sizeof shared, seed, bytes);",
     ),
     "#endif",
 )
@@ -167,9 +167,7 @@ class ProgramPrinter:
             "ROW_SUMS": max(len(printed.row_sum_index) for printed in passes),
             "FULL": sum(full << i for i, full in enumerate(is_full)),
         }
-        last_loops = [
-            f"case {p}: return {printed.last_loop};" for p, printed in enumerate(passes)
-        ]
+        last_loops = [f"case {p}: return {printed.last_loop};" for p, printed in enumerate(passes)]
         lines = [
             print_sizes(sizes),
             *(printed.source() for printed in passes),

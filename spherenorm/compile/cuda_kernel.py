@@ -29,7 +29,13 @@ from spherenorm.compile.cuda import (
 )
 from spherenorm.compile.graph import StepGraph
 from spherenorm.compile.interface import Array, WeightStep, cached
-from spherenorm.compile.kernel import Export, cached_file, grad_in_order, load_function, warn_of_cache
+from spherenorm.compile.kernel import (
+    Export,
+    cached_file,
+    grad_in_order,
+    load_function,
+    warn_of_cache,
+)
 from spherenorm.numerics import Scalar, compute_dtype
 from spherenorm.record import Unsupported
 from spherenorm.support import atomic_write
@@ -107,7 +113,7 @@ class DriverLaunch:
     """
 
     def __init__(self, cubin: bytes, device: torch.device) -> None:
-        self._device, self._driver = device, _load_library("libcuda.so.1")
+        self._device, self._driver = device, load_library("libcuda.so.1")
         self._function, module = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):  # whose context takes the module
             self._call("cuModuleLoadData", ctypes.byref(module), cubin)
@@ -253,7 +259,7 @@ def compile_cubin(source: str, options: Sequence[str], library: str) -> bytes:
     Raises:
         Unsupported: there is no NVRTC, or it refuses the source.
     """
-    nvrtc = _load_library(library)
+    nvrtc = load_library(library)
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     encoded = [option.encode() for option in options]
     flags = (ctypes.c_char_p * len(encoded))(*encoded)
@@ -283,7 +289,7 @@ def compile_cubin(source: str, options: Sequence[str], library: str) -> bytes:
     return cubin.raw
 
 
-def _load_library(name: str) -> Any:
+def load_library(name: str) -> Any:
     """Load a shared library that torch has loaded, lies beside torch, or is the system's.
 
     Raises:
@@ -444,8 +450,7 @@ class CudaBatch:
         ]
         addresses = [0 if x is None else x.data_ptr() for x in on_device]
         numbers = [
-            float(x) if address == 0 else 0.0
-            for x, address in zip(scalars, addresses, strict=True)
+            float(x) if address == 0 else 0.0 for x, address in zip(scalars, addresses, strict=True)
         ]
         for table in self.tables:
             table.run(pointers, numbers, addresses)
@@ -511,9 +516,7 @@ class _Table:
         arguments["weight"][: len(members)] = weights
         return arguments, int(n_blocks[-1]), start + np.array(members)
 
-    def run(
-        self, pointers: Array, numbers: Sequence[float], addresses: Sequence[int]
-    ) -> None:
+    def run(self, pointers: Array, numbers: Sequence[float], addresses: Sequence[int]) -> None:
         """Launch all passes.
 
         Args:
@@ -536,9 +539,7 @@ def _launches_of(
     The first loop's launch runs all loops of whole rows. Rows in pieces take a launch for each.
     """
     n_loops = [
-        executor.structure.n_loops
-        if tiling.pieces > 1
-        else (1,) * len(executor.structure.n_loops)
+        executor.structure.n_loops if tiling.pieces > 1 else (1,) * len(executor.structure.n_loops)
         for executor, tiling in zip(executors, tilings, strict=True)
     ]
     for pass_ in range(max(map(len, n_loops))):

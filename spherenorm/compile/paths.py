@@ -94,7 +94,10 @@ def needs_whole_states(rule: Rule, weight: Any) -> bool:
     key = RuleKey.of(rule)
     if any(part.whole for part in rule.walk()):
         return True
-    return not _takes_distributed(key) and _graph_or_none(key, weight.dtype, tuple(weight.shape)) is None
+    return (
+        not _takes_distributed(key)
+        and _graph_or_none(key, weight.dtype, tuple(weight.shape)) is None
+    )
 
 
 def _takes_distributed(key: RuleKey) -> bool:
@@ -105,9 +108,7 @@ def _takes_distributed(key: RuleKey) -> bool:
     return key.rule.needs_global_sums or any(rule.whole is False for rule in rules)
 
 
-def _graph_or_none(
-    key: RuleKey, dtype: torch.dtype, shape: tuple[int, ...]
-) -> StepGraph | None:
+def _graph_or_none(key: RuleKey, dtype: torch.dtype, shape: tuple[int, ...]) -> StepGraph | None:
     """Return the graph of a step; None if there is none."""
     if key.unsupported_because is not None:
         return None

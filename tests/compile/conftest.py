@@ -6,7 +6,9 @@ from spherenorm.compile import BATCHED_DEVICES, CUDA_KERNEL_DEVICES
 
 EXECUTORS = {"kernel": "C++ kernel", "batched": "batched", "shim": "CUDA kernel"}
 """With the names that `explain` has for them."""
-EACH_EXECUTOR = [pytest.param(name, marks=[pytest.mark.long] * (name == "shim")) for name in EXECUTORS]
+EACH_EXECUTOR = [
+    pytest.param(name, marks=[pytest.mark.long] * (name == "shim")) for name in EXECUTORS
+]
 """For a test that compiles a kernel for each recipe; test_cuda_kernel.py has some of each."""
 
 

@@ -1,8 +1,8 @@
 """Faults in the CUDA kernel: the comparison before the first step, or the tests, notice each.
 
-A fault is planted in the source that the printer returns. A child process steps weights by it, since
-a wrong index may end the process. What no run on a CPU can see, the order in which a GPU's blocks
-see each other's numbers, is read in the source.
+A fault is planted in the source that the printer returns. A child process steps weights by it,
+since a wrong index may end the process. What no run on a CPU can see, the order in which a GPU's
+blocks see each other's numbers, is read in the source.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     ),
     "addresses read early": (
         "adamp",
-        r"(shared\.S\[i\] = scalars\[i\];\n\s*)__syncthreads\(\);(\n\s*if \(pass == 0 && thread == 0\))",
+        r"(shared\.S\[i\] = scalars\[i\];\n\s*)__syncthreads\(\);(\n\s*if \(pass == 0 &&)",
         r"\1\2",
     ),
     "scalars read early": (
@@ -64,8 +64,12 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     "a sum of the weight left out": ("adamp", r"(part0 = part0 \|\| \w+);", ""),
     "a gate turned": ("adamp", r"== true;", "== false;"),
     "a state not written": ("adamp", r"write\(p4 \+ j", "if (false) write(p4 + j"),
-    "half precision cut off": ("bfloat16", r"\(b \+ 0x7fff \+ \(\(b >> 16\) & 1\)\) >> 16", "b >> 16"),
-    "the counter not written": ("adamp", r"if \(ends\) Program::finish", "if (false) Program::finish"),
+    "half precision cut off": (
+        "bfloat16", r"\(b \+ 0x7fff \+ \(\(b >> 16\) & 1\)\) >> 16", "b >> 16",
+    ),
+    "the counter not written": (
+        "adamp", r"if \(ends\) Program::finish", "if (false) Program::finish",
+    ),
     "the ticket not given back": ("adamp", r"\*reinterpret_cast<int\*>\(ticket\) = 0;", ""),
     # Bounds.
     "padding summed": (SUM_OF_PADDING, r"if \(k < n\) a", "a"),
@@ -76,9 +80,11 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     "a piece beyond its row": (
         "adamp", r"smaller\(w\.cols, part\.start \+ a\.chunk\)", "part.start + a.chunk",
     ),
-    "a sum of chunks without the first": ("adamp", r"int64_t c = thread;", "int64_t c = thread + 1;"),
+    "a sum of chunks without the first": (
+        "adamp", r"int64_t c = thread;", "int64_t c = thread + 1;",
+    ),
     "the last block one too early": ("adamp", r"== w\.chunks - 1", "== smaller(w.chunks - 1, 1)"),
-    "a shuffle too many": ("adamp", r"distance < WARP && distance < team", "distance < WARP && distance <= team"),
+    "a shuffle too many": ("adamp", r"&& distance < team", "&& distance <= team"),
     # Indices.
     "a block of the weight before": ("adamp", r"first_block <= block", "first_block < block"),
     "rows and pieces swapped": (
@@ -89,7 +95,9 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     ),
     "each piece answers for its row": ("adamp", r" && piece == 0", ""),
     "rows of the first chunk": ("adamp", r"chunk \* w\.rows_of_chunk;", "chunk;"),
-    "saved sum of another row": ("adamp", r"part\.saved\[(\d+) \* part\.rows \+ r\] =", r"part.saved[\1] ="),
+    "saved sum of another row": (
+        "adamp", r"part\.saved\[(\d+) \* part\.rows \+ r\] =", r"part.saved[\1] =",
+    ),
     "one hyper-parameter for another": ("adamp", r": a\.H\[i\];", ": a.H[0];"),
     "an entry of the vector before": ("adamp", r"y0\[k\] = v", "y0[k ? k - 1 : 0] = v"),
 }  # fmt: skip

@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,13 @@ import spherenorm as sn
 from spherenorm.compile import BATCHED_DEVICES, RuleKey, cuda_kernel
 from spherenorm.compile.code import read_header
 from spherenorm.compile.cuda import CudaSource, cuda_source
-from spherenorm.compile.cuda_kernel import CudaExecutor, ShimLaunch, build_cuda_executor, tile
+from spherenorm.compile.cuda_kernel import ShimLaunch, build_cuda_executor, tile
 from spherenorm.compile.interface import WeightStep
 from spherenorm.compile.kernel import Export, load_function
 from spherenorm.compile.trace import trace
 from spherenorm.record import Unsupported
 from tests.compile import twins as twins_module
 from tests.compile.twins import Twins, drawn, paths
-from tests.compile.written import optimizer_of, rule
 from tests.harness.recipes import EVERY_RECIPE
 
 pytestmark = [
@@ -226,13 +224,12 @@ def test_replayed_launches_are_steps():
             assert ours.state["step"] == theirs.state["step"] == step + 2
 
 
-def test_a_weight_without_a_kernel_steps_batched_and_the_reason_is_shown(monkeypatch):
+def test_a_weight_without_a_kernel_steps_batched_and_the_reason_is_shown():
     BATCHED_DEVICES.add("cpu")
     weights = [torch.randn(5, 6).t().requires_grad_(), torch.randn(6, 5).requires_grad_()]
     optimizer = sn.optim.SGDP(weights, lr=0.1)
-    lines = {line.shape + (line.path,): line.reason for line in sn.explain(optimizer)}
     reasons = [line.reason for line in sn.explain(optimizer) if line.path == "batched"]
-    assert any("no CUDA kernel: the weight's rows do not lie" in reason for reason in reasons), lines
+    assert all("no CUDA kernel: the weight's rows do not lie" in reason for reason in reasons)
     assert paths(optimizer) == {"batched", "CUDA kernel"}
 
 
@@ -244,21 +241,24 @@ def test_without_a_gpu_there_is_no_kernel_for_one():
         build_cuda_executor(graph, [], torch.float32, torch.device("cuda", 0))
 
 
-def test_tiles_cover_a_weight():
-    for rows, cols, chunk in [(1, 1, 4), (300, 9, 64), (3, 301, 64), (0, 4, 8), (4, 0, 8)]:
-        tiling = tile(rows, cols, chunk, vector=4)
-        if tiling.pieces > 1:
-            assert tiling.chunks == rows * math.ceil(cols / chunk)
-        else:
-            assert tiling.chunks * tiling.rows_of_chunk >= rows > (tiling.chunks - 1) * tiling.rows_of_chunk or not rows
-        assert tiling.team & (tiling.team - 1) == 0
-        assert tiling.chunks > 0
+@pytest.mark.parametrize(
+    ("rows", "cols", "chunk"), [(1, 1, 4), (300, 9, 64), (3, 301, 64), (0, 4, 8), (4, 0, 8)]
+)
+def test_tiles_cover_a_weight(rows, cols, chunk):
+    tiling = tile(rows, cols, chunk, vector=4)
+    if tiling.pieces > 1:
+        assert tiling.pieces == math.ceil(cols / chunk)
+        assert tiling.chunks == rows * tiling.pieces
+    else:
+        assert tiling.chunks == max(1, math.ceil(rows / tiling.rows_of_chunk))
+    assert tiling.team in (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def test_half_precision_is_rounded_as_torch_rounds():
     """All numbers of 16 bits, and float32 numbers between and beyond them."""
     source = """
-    extern "C" int convert(int64_t n, const uint16_t* halves, float* wide, const float* x, uint16_t* rounded) {
+    extern "C" int convert(int64_t n, const uint16_t* halves, float* wide, const float* x,
+                           uint16_t* rounded) {
       for (int64_t i = 0; i < n; ++i) {
         STORED half;
         half.bits = halves[i];
@@ -279,15 +279,17 @@ def test_half_precision_is_rounded_as_torch_rounds():
             read_header("numbers.hpp") + source, ("-DREAL=float", f"-DSTORED={name}"), export
         )
         near = torch.from_numpy(halves.view(np.int16)).view(dtype).float().numpy()
-        for x in (bits.view(np.float32), near, near * np.float32(1 + 2**-9)):
-            x = np.ascontiguousarray(x)
+        with np.errstate(invalid="ignore"):  # of the infinities
+            between = near * np.float32(1 + 2**-9)
+        for x in (bits.view(np.float32), near, between):
             wide, rounded = np.empty(2**16, np.float32), np.empty(2**16, np.uint16)
             function(2**16, *(a.ctypes.data for a in (halves, wide, x, rounded)))
             assert np.array_equal(wide, near, equal_nan=True)
             ours = torch.from_numpy(rounded.view(np.int16)).view(dtype)
             expected = torch.from_numpy(x.copy()).to(dtype)
             assert ((ours == expected) | (ours.isnan() & expected.isnan())).all()
-            assert torch.equal(ours.signbit()[~expected.isnan()], expected.signbit()[~expected.isnan()])
+            is_number = ~expected.isnan()
+            assert torch.equal(ours.signbit()[is_number], expected.signbit()[is_number])
 
 
 # What a GPU's compilers make of the source
@@ -327,9 +329,9 @@ def test_nvcc_compiles_the_kernel_without_spills(recipe, tmp_path):
         if recipe == "adamp" and dtype is torch.float64:
             continue  # ten seconds; among the long tests
         real, stored = cuda_kernel.TYPES[dtype]
+        flags = "-std=c++17", "--fmad=false", f"-arch={architecture}", "-cubin", "-Xptxas", "-v"
         done = subprocess.run(
-            ["nvcc", *("-std=c++17", "--fmad=false"), f"-arch={architecture}", "-cubin"]
-            + [*("-Xptxas", "-v"), f"-DREAL={real}", f"-DSTORED={stored}", "step.cu"],
+            ["nvcc", *flags, f"-DREAL={real}", f"-DSTORED={stored}", "step.cu"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -347,7 +349,7 @@ def test_nvrtc_compiles_the_kernel_without_headers():
     """By the library that torch for CUDA brings; any that the loader finds will do."""
     for name in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
         try:
-            cuda_kernel._load_library(name)
+            cuda_kernel.load_library(name)
         except Unsupported:
             continue
         break
