@@ -27,7 +27,7 @@ from benchmarks.shapes import SETS, Shape
 from spherenorm import find_recipe
 from spherenorm.compile import RuleKey, WeightStep
 from spherenorm.compile.batched import WeightBatch
-from spherenorm.compile.cuda_kernel import CudaExecutor, ShimLaunch, build_cuda_executor
+from spherenorm.compile.cuda.kernel import CudaExecutor, ShimLaunch, build_cuda_executor
 from spherenorm.compile.trace import trace
 
 SYNCHRONIZING_OPS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.batched import BatchedExecutor
-from spherenorm.compile.cuda_kernel import SMALL_CHUNK, CudaExecutor, build_cuda_executor
+from spherenorm.compile.cuda.kernel import SMALL_CHUNK, CudaExecutor, build_cuda_executor
 from spherenorm.compile.graph import Extent, StepGraph
 from spherenorm.compile.interface import Executor, Path, WeightStep, cached
 from spherenorm.compile.kernel import KernelExecutor, build_kernel
@@ -41,7 +41,7 @@ BATCHED_DEVICES = {"cuda"}
 """Types of devices whose weights step batched; sharded weights do so on every device."""
 CUDA_KERNEL = os.environ.get("SPHERENORM_CUDA_KERNEL", "0")
 """1: weights on a GPU step by the CUDA kernel, which no GPU has run yet; shim: those on a CPU do,
-by the same kernel behind `shim.hpp`, for tests."""
+by the same kernel behind `cuda/shim.hpp`, for tests."""
 CUDA_KERNEL_DEVICES = {"1": {"cuda"}, "shim": {"cpu"}}.get(CUDA_KERNEL, set())
 """Types of devices whose weights step by the CUDA kernel, if there is one for them."""
 SIBLING_SHAPES = ((4,), (4, 3))

@@ -18,9 +18,10 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm.compile import CUDA_KERNEL_DEVICES, cuda, cuda_kernel, interface
+from spherenorm.compile import CUDA_KERNEL_DEVICES, interface
 from spherenorm.compile.code import read_header
-from spherenorm.compile.cuda_kernel import ShimLaunch
+from spherenorm.compile.cuda import kernel as cuda_kernel
+from spherenorm.compile.cuda.kernel import ShimLaunch
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import optimizer_of, rule
 
@@ -106,7 +107,7 @@ QUICK = ("sums of warps read early", "padding summed")
 
 def is_noticed(recipe: Any, pattern: str, replacement: str) -> bool:
     """Return whether a fault leads to another path than the CUDA kernel, or to wrong numbers."""
-    right = cuda.cuda_source
+    right = cuda_kernel.cuda_source
     found = []
 
     def wrong_source(graphs: Any) -> Any:
@@ -169,7 +170,7 @@ def test_a_change_of_nothing_is_no_fault(recipe):
 
 def test_numbers_are_written_before_a_ticket_is_taken_and_read_after_it():
     """Blocks of the shim run one after another, so that it sees no order between them."""
-    text = read_header("cuda.hpp")
+    text = read_header("cuda/kernel.hpp")
     before, _, after = text.partition("atomicAdd(reinterpret_cast<int*>(ticket)")
     assert re.search(r"__threadfence\(\);\s+__syncthreads\(\);\s+if \(thread == 0\)[^;]*$", before)
     last_only = after.partition("if (!shared.is_last) return;")[2]

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 import spherenorm as sn
-from spherenorm.compile import BATCHED_DEVICES, RuleKey, cuda_kernel
+from spherenorm.compile import BATCHED_DEVICES, RuleKey
 from spherenorm.compile.code import read_header
-from spherenorm.compile.cuda import CudaSource, cuda_source
-from spherenorm.compile.cuda_kernel import ShimLaunch, build_cuda_executor, tile
+from spherenorm.compile.cuda import kernel as cuda_kernel
+from spherenorm.compile.cuda.code import CudaSource, cuda_source
+from spherenorm.compile.cuda.kernel import ShimLaunch, build_cuda_executor, tile
 from spherenorm.compile.interface import WeightStep
 from spherenorm.compile.kernel import Export, load_function
 from spherenorm.compile.trace import trace

@@ -1,6 +1,6 @@
 """Stage 4 for a GPU: the CUDA source of a rule, one kernel for weights of any shape.
 
-A launch makes one pass over all weights of a batch; `cuda.hpp` tells which block takes what, and
+A launch makes one pass over all weights of a batch; `kernel.hpp` tells which block takes what, and
 how sums come together. The kernel has a program for each structure that the rule's graphs have, so
 that vectors and matrices step in the same launches. The source is CUDA for nvcc and NVRTC, and
 behind `shim.hpp` it is C++ for g++, so that tests run on a CPU what runs on a GPU.
@@ -40,7 +40,7 @@ MAX_LITERALS = 1024
 FIELD_BYTES = 8
 """Bytes of a number or an address in the arguments."""
 HEADER_FIELDS = 5
-"""Fields of `Arguments` in `cuda.hpp` before the hyper-parameters."""
+"""Fields of `Arguments` in `kernel.hpp` before the hyper-parameters."""
 WEIGHT_FIELDS = 7
 """Those of `Weight` before the pointers; some hold two numbers of half the size."""
 
@@ -103,7 +103,7 @@ def cuda_source(graphs: Sequence[StepGraph]) -> CudaSource:
         *["switch (w.program) {", *cases, "}"],
     )
     structs = [f"struct Program{i} {{\n{p.source}\n}};" for i, p in enumerate(printed)]
-    headers = [read_header("numbers.hpp"), print_sizes(sizes), read_header("cuda.hpp")]
+    headers = [read_header("numbers.hpp"), print_sizes(sizes), read_header("cuda/kernel.hpp")]
     return CudaSource("\n".join([*headers, *structs, *kernel, *_SHIM_LAUNCH]), programs, sizes)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.code import read_header
-from spherenorm.compile.cuda import (
+from spherenorm.compile.cuda.code import (
     THREADS,
     CudaSource,
     Program,
@@ -165,7 +165,7 @@ class CudaKernel:
 
     @property
     def argument_type(self) -> np.dtype[Any]:
-        """The struct `Arguments` of `cuda.hpp`."""
+        """The struct `Arguments` of `kernel.hpp`."""
         sizes = self.source.sizes
         weight = [
             *((name, np.int64) for name in ("rows", "cols", "memory")),
@@ -229,7 +229,7 @@ def _compile(source: str, types: tuple[str, ...], device: torch.device) -> Launc
     """
     if device.type == "cpu":
         defines = ("-O1", "-U_FORTIFY_SOURCE", *types)  # which refuses jumps between stacks
-        return ShimLaunch(load_function(read_header("shim.hpp") + source, defines, LAUNCH))
+        return ShimLaunch(load_function(read_header("cuda/shim.hpp") + source, defines, LAUNCH))
     if not torch.cuda.is_available() or torch.version.cuda is None:
         raise Unsupported(f"torch has no CUDA for {device}")
     major, minor = torch.cuda.get_device_capability(device)
@@ -304,7 +304,7 @@ def load_library(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How the blocks of a launch divide a weight; the fields are those of `Weight` in `cuda.hpp`.
+    """How the blocks of a launch divide a weight; the fields are those of `Weight` in `kernel.hpp`.
 
     Attributes:
         rows, cols: of the weight.

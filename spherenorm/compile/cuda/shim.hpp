@@ -1,8 +1,8 @@
 // Lets g++ compile a CUDA kernel, and runs its blocks one after another on a CPU.
 //
-// Each thread of a block is a fibre that runs from one barrier to the next. Between barriers the fibres take turns in an
-// order that differs from barrier to barrier, and shared memory starts as nan, so that a missing barrier shows in the
-// numbers. A barrier that only some threads of a block (of a warp, in a shuffle) reach is an error.
+// Each thread of a block is a fibre. Between two barriers one warp after another runs, in an order that differs from
+// barrier to barrier, and so do the threads of a warp between its shuffles; shared memory starts as nan. So a missing
+// barrier shows in the numbers. A barrier that only some threads of a block (or of a warp, a shuffle) reach is an error.
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -92,22 +92,39 @@ static bool release(int first, int end, State state) {
   return true;
 }
 
-static bool run_block(int threads, unsigned& seed) {
-  for (int t = 0; t < threads; ++t) fibres[t].state = READY;
-  for (;;) {
+// A number below `count`, a power of two, for each `i` below it: another permutation for each seed.
+static int permuted(int i, int count, unsigned seed) {
+  const unsigned start = seed >> 20, stride = (seed >> 8) | 1;
+  return int((start + unsigned(i) * stride) % unsigned(count));
+}
+
+// Lets a warp run until its threads wait at a barrier of the block, or are done.
+static bool run_warp(int first, unsigned& seed) {
+  do {
     seed = seed * 1664525u + 1013904223u;
-    const unsigned start = seed >> 20, stride = (seed >> 8) | 1;  // odd: each thread of a power of two has its turn
-    for (unsigned i = 0; i < unsigned(threads); ++i) {
-      const int t = int((start + i * stride) % unsigned(threads));
+    for (int i = 0; i < WARP_SIZE; ++i) {
+      const int t = first + permuted(i, WARP_SIZE, seed);
       if (fibres[t].state == READY) resume(t);
     }
-    bool done = true, released = release(0, threads, AT_BARRIER);
-    for (int t = 0; t < threads; ++t) done = done && fibres[t].state == DONE;
-    if (done) return true;
-    if (!released)
-      for (int t = 0; t < threads; t += WARP_SIZE) released = release(t, t + WARP_SIZE, AT_SHUFFLE) || released;
-    if (!released) return false;
-  }
+  } while (release(first, first + WARP_SIZE, AT_SHUFFLE));
+  for (int t = first; t < first + WARP_SIZE; ++t)
+    if (fibres[t].state == AT_SHUFFLE) return false;
+  return true;
+}
+
+// Lets the warps run one after another, each as far ahead of the others as barriers allow.
+static bool run_block(int threads, unsigned seed) {
+  for (int t = 0; t < threads; ++t) fibres[t].state = READY;
+  do {
+    seed = seed * 1664525u + 1013904223u;
+    const int warps = threads / WARP_SIZE;
+    const unsigned order = seed;
+    for (int i = 0; i < warps; ++i)
+      if (!run_warp(WARP_SIZE * permuted(i, warps, order), seed)) return false;
+  } while (release(0, threads, AT_BARRIER));
+  for (int t = 0; t < threads; ++t)
+    if (fibres[t].state != DONE) return false;
+  return true;
 }
 
 // Runs a kernel; `bytes` grows by what it reads and writes of weights, gradients and states.
@@ -122,8 +139,7 @@ static int launch(void (*kernel)(const void*), const void* kernel_arguments, int
   for (int i = 0; i < blocks && result == RIGHT; ++i) {
     blockIdx.x = unsigned(seed % 2 ? blocks - 1 - i : i);
     memset(shared_memory, 0xff, shared_bytes);
-    unsigned order = seed + unsigned(i);
-    if (!run_block(threads, order)) result = DIVERGENT;
+    if (!run_block(threads, seed + unsigned(i))) result = DIVERGENT;
   }
   if (result == DIVERGENT)  // the fibres have stopped somewhere, and begin anew
     for (int t = 0; t < threads; ++t) fibres[t].started = false;
