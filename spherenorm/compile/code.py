@@ -4,8 +4,8 @@ The kernel walks over a weight as often as the schedule has passes. Within a pas
 (one index of dimension 0) at a time, in as many loops as the row's own sums need, while the row
 stays in cache; the last pass writes weight and state in place. Sums are taken over fixed chunks in
 a fixed order, so that the result does not depend on the number of threads. `numbers.hpp`,
-`prelude.hpp` and `driver.hpp` hold the parts that do not depend on the recipe. `cuda/code.py` prints the
-same schedule for a GPU, with the expressions and the functions between passes of this file.
+`prelude.hpp` and `driver.hpp` hold the parts that do not depend on the recipe. `cuda/code.py`
+prints the same schedule for a GPU, by the expressions and functions of this file.
 
 Names in the source: S[3] is scalar node 3, in double; v3 a value per row (in double) or per entry
 (in `real`); t3 a narrower value, converted once for a loop over entries, and m3 the same as a mask;

@@ -155,8 +155,8 @@ class Path:
 
     Attributes:
         name: "rule" (the rule's own code), "stack" (its own code under vmap), "C++ kernel",
-            "CUDA kernel", "batched", "owner" (one process steps the whole of a sharded weight by the
-            rule's own code), or "error" if the next step raises `BackendError`.
+            "CUDA kernel", "batched", "owner" (one process steps the whole of a sharded weight by
+            the rule's own code), or "error" if the next step raises `BackendError`.
         reason: why this path, in words; for "error" the message.
         executor: steps the weight; None on the paths that run the rule's own code.
         takes_shard: own code steps the shard of this process, not the DTensor.

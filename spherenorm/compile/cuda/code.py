@@ -14,8 +14,11 @@ those that it writes; a3 and b0 what it has summed of a row and of the weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from spherenorm.compile.code import (
     ExpressionPrinter,
@@ -37,12 +40,6 @@ MAX_ARGUMENT_BYTES = 32_000
 """Bytes of a launch's arguments; CUDA takes 32,764 from the architecture sm_70 on."""
 MAX_LITERALS = 1024
 """Literals of a launch, of which weights of one shape share theirs."""
-FIELD_BYTES = 8
-"""Bytes of a number or an address in the arguments."""
-HEADER_FIELDS = 5
-"""Fields of `Arguments` in `kernel.hpp` before the hyper-parameters."""
-WEIGHT_FIELDS = 7
-"""Those of `Weight` before the pointers; some hold two numbers of half the size."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,13 @@ def cuda_source(graphs: Sequence[StepGraph]) -> CudaSource:
         *["switch (w.program) {", *cases, "}"],
     )
     structs = [f"struct Program{i} {{\n{p.source}\n}};" for i, p in enumerate(printed)]
-    headers = [read_header("numbers.hpp"), print_sizes(sizes), read_header("cuda/kernel.hpp")]
-    return CudaSource("\n".join([*headers, *structs, *kernel, *_SHIM_LAUNCH]), programs, sizes)
+    n_bytes = arguments_type(sizes).itemsize
+    text = [
+        *(read_header("numbers.hpp"), print_sizes(sizes), read_header("cuda/kernel.hpp")),
+        f'static_assert(sizeof(Arguments) == {n_bytes}, "the host has another layout");',
+        *(*structs, *kernel, *_SHIM_LAUNCH),
+    ]
+    return CudaSource("\n".join(text), programs, sizes)
 
 
 def annotated_cuda_source(graph: StepGraph) -> str:
@@ -124,20 +126,47 @@ _SHIM_LAUNCH = (
 
 
 def _argument_sizes(programs: Sequence[Program], n_hyper_parameters: int) -> dict[str, int]:
+    """Return the sizes of `Arguments`, with as many weights as there is room for."""
+
     def largest(name: str) -> int:
         return max(1, *(program.sizes[name] for program in programs))
 
-    pointers, hyper = largest("POINTERS"), max(1, n_hyper_parameters)
-    used = FIELD_BYTES * (HEADER_FIELDS + 2 * hyper + MAX_LITERALS)
-    return {
+    sizes = {
         "THREADS": THREADS,
-        "MAX_POINTERS": pointers,
+        "MAX_POINTERS": largest("POINTERS"),
         "MAX_SCALARS": largest("SCALARS"),
         "MAX_REDUCTIONS": largest("REDUCTIONS"),
-        "MAX_HYPER": hyper,
+        "MAX_HYPER": max(1, n_hyper_parameters),
         "MAX_LITERALS": MAX_LITERALS,
-        "MAX_WEIGHTS": (MAX_ARGUMENT_BYTES - used) // (FIELD_BYTES * (WEIGHT_FIELDS + pointers)),
+        "MAX_WEIGHTS": 0,
     }
+    free_bytes = MAX_ARGUMENT_BYTES - arguments_type(sizes).itemsize
+    return {**sizes, "MAX_WEIGHTS": free_bytes // weight_type(sizes).itemsize}
+
+
+def weight_type(sizes: Mapping[str, int]) -> np.dtype[Any]:
+    """Return the struct `Weight` of `kernel.hpp`."""
+    return np.dtype(
+        [
+            *((name, np.int64) for name in ("rows", "cols", "memory")),
+            *((name, np.int32) for name in ("first_block", "chunks", "rows_of_chunk", "pieces")),
+            *((name, np.int32) for name in ("team", "program", "literals", "unused")),
+            ("pointer", np.int64, (sizes["MAX_POINTERS"],)),
+        ]
+    )
+
+
+def arguments_type(sizes: Mapping[str, int]) -> np.dtype[Any]:
+    """Return the struct `Arguments` of `kernel.hpp`."""
+    return np.dtype(
+        [
+            *((name, np.int64) for name in ("pass", "loop", "count", "chunk", "memory")),
+            ("H", np.float64, (sizes["MAX_HYPER"],)),
+            ("H_address", np.int64, (sizes["MAX_HYPER"],)),
+            ("literal", np.float64, (sizes["MAX_LITERALS"],)),
+            ("weight", weight_type(sizes), (sizes["MAX_WEIGHTS"],)),
+        ]
+    )
 
 
 class ProgramPrinter:

@@ -44,7 +44,7 @@ struct Shared {
   double totals[MAX_REDUCTIONS];
   double sum_of_warp[THREADS / WARP];
   int64_t P[MAX_POINTERS];
-  bool is_last;
+  int is_last;
 };
 __shared__ Shared shared;
 

@@ -25,7 +25,9 @@ from spherenorm.compile.cuda.code import (
     CudaSource,
     Program,
     annotated_cuda_source,
+    arguments_type,
     cuda_source,
+    weight_type,
 )
 from spherenorm.compile.graph import StepGraph
 from spherenorm.compile.interface import Array, WeightStep, cached
@@ -162,26 +164,6 @@ class CudaKernel:
     def __hash__(self) -> int:
         """Hash the text, of which all else follows."""
         return hash((self.source.text, self.types, self.device))
-
-    @property
-    def argument_type(self) -> np.dtype[Any]:
-        """The struct `Arguments` of `kernel.hpp`."""
-        sizes = self.source.sizes
-        weight = [
-            *((name, np.int64) for name in ("rows", "cols", "memory")),
-            *((name, np.int32) for name in ("first_block", "chunks", "rows_of_chunk", "pieces")),
-            *((name, np.int32) for name in ("team", "program", "literals", "unused")),
-            ("pointer", np.int64, (sizes["MAX_POINTERS"],)),
-        ]
-        return np.dtype(
-            [
-                *((name, np.int64) for name in ("pass", "loop", "count", "chunk", "memory")),
-                ("H", np.float64, (sizes["MAX_HYPER"],)),
-                ("H_address", np.int64, (sizes["MAX_HYPER"],)),
-                ("literal", np.float64, (sizes["MAX_LITERALS"],)),
-                ("weight", weight, (sizes["MAX_WEIGHTS"],)),
-            ]
-        )
 
 
 def build_cuda_executor(
@@ -480,11 +462,11 @@ class _Table:
         tilings: Sequence[Tiling],
     ) -> None:
         self._kernel = kernel
-        argument_type = kernel.argument_type
-        weights = np.zeros(len(executors), argument_type["weight"].base)
+        sizes = kernel.source.sizes
+        weights = np.zeros(len(executors), weight_type(sizes))
         literals: dict[bytes, int] = {}
         n_literals, n_numbers = 0, 0
-        arguments = np.zeros((), argument_type)
+        arguments = np.zeros((), arguments_type(sizes))
         for i, (executor, tiling) in enumerate(zip(executors, tilings, strict=True)):
             content = executor.literals.tobytes()
             if content not in literals:
