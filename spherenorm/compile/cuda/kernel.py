@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -304,6 +305,7 @@ class Tiling:
     team: int
 
 
+@lru_cache(maxsize=4096)
 def tile(rows: int, cols: int, chunk: int, vector: int) -> Tiling:
     """Divide a weight.
 
@@ -358,6 +360,11 @@ class CudaExecutor:
     def structure(self) -> Program:
         """The program, as the host knows it."""
         return self.kernel.source.programs[self.program_index]
+
+    @cached_property
+    def literal_bytes(self) -> bytes:
+        """The literals as a key; weights of equal ones share them in the arguments."""
+        return self.literals.tobytes()
 
     @property
     def block_entries(self) -> int:
@@ -421,10 +428,12 @@ class CudaBatch:
             scalars: the hyper-parameters. A tensor on a GPU is not read by the host.
         """
         grads = [grad_in_order(step) for step in weights]
-        pointers = np.zeros((len(weights), self.kernel.source.sizes["MAX_POINTERS"]), np.int64)
-        for i, (step, grad) in enumerate(zip(weights, grads, strict=True)):
-            states = [step.state[name].data_ptr() for name in self._states[i]]
-            pointers[i, : 2 + len(states)] = [step.weight.data_ptr(), grad.data_ptr(), *states]
+        rows = [
+            [step.weight.data_ptr(), grad.data_ptr(), *(step.state[k].data_ptr() for k in states)]
+            for step, grad, states in zip(weights, grads, self._states, strict=True)
+        ]
+        width = self.kernel.source.sizes["MAX_POINTERS"]
+        pointers = np.array([row + [0] * (width - len(row)) for row in rows], dtype=np.int64)
         device = self.kernel.device
         on_device = [
             x.to(device, torch.float64) if isinstance(x, Tensor) and not x.is_cpu else None
@@ -463,22 +472,25 @@ class _Table:
     ) -> None:
         self._kernel = kernel
         sizes = kernel.source.sizes
-        weights = np.zeros(len(executors), weight_type(sizes))
         literals: dict[bytes, int] = {}
         n_literals, n_numbers = 0, 0
         arguments = np.zeros((), arguments_type(sizes))
-        for i, (executor, tiling) in enumerate(zip(executors, tilings, strict=True)):
-            content = executor.literals.tobytes()
+        rows = []
+        for executor, tiling in zip(executors, tilings, strict=True):
+            content = executor.literal_bytes
             if content not in literals:
                 literals[content] = n_literals
                 n_literals += len(executor.literals)
                 arguments["literal"][literals[content] : n_literals] = executor.literals
-            weights[i] = (
-                *(tiling.rows, tiling.cols, n_numbers, 0),
-                *(tiling.chunks, tiling.rows_of_chunk, tiling.pieces, tiling.team),
-                *(executor.program_index, literals[content], 0, 0),
+            rows.append(
+                (
+                    *(tiling.rows, tiling.cols, n_numbers, 0),
+                    *(tiling.chunks, tiling.rows_of_chunk, tiling.pieces, tiling.team),
+                    *(executor.program_index, literals[content], 0, 0),
+                )
             )
             n_numbers += executor.structure.memory_of(tiling.rows, tiling.pieces, tiling.chunks)
+        weights = np.array(rows, dtype=weight_type(sizes))
         self.memory = torch.zeros(n_numbers, dtype=torch.float64, device=kernel.device)
         arguments["chunk"] = executors[0].block_entries
         arguments["memory"] = self.memory.data_ptr()
@@ -536,7 +548,7 @@ def _ranges_that_fit(
     """Yield the first weight of each table, and the first one beyond it."""
     start, n_literals, literals = 0, 0, set[bytes]()
     for i, executor in enumerate(executors):
-        content = executor.literals.tobytes()
+        content = executor.literal_bytes
         added = 0 if content in literals else len(executor.literals)
         is_full = i - start == sizes["MAX_WEIGHTS"]
         if is_full or n_literals + added > sizes["MAX_LITERALS"]:
