@@ -625,15 +625,15 @@ def _time_kernel(report: Report, name: str) -> None:
     """Time the CUDA kernel and the batched executor beside the optimizers of `available`."""
     weights = parameters(SETS[name](), report.device)
     baselines, _ = available(weights, report.device)
-    optimizers = {
-        label: baselines[label]
-        for label in ("AdamW, torch fused", "AdamW, torch foreach", "AdamP, released")
-        if label in baselines
+    optimizers: dict[str, torch.optim.Optimizer] = {
+        label: optimizer
+        for label, optimizer in baselines.items()
+        if label in ("AdamW, torch fused", "AdamW, torch foreach", "AdamP, released")
     }
-    classes = {"AdamW": sn.optim.AdamW, "AdamP": sn.optim.AdamP, "SGDP": sn.optim.SGDP}
-    for label, cls in classes.items():
-        settings = {"momentum": 0.9} if label == "SGDP" else {}
-        batched, kernel = (cls(weights, lr=1e-8, **settings) for _ in range(2))
+    settings: dict[str, dict[str, Any]] = {"AdamW": {}, "AdamP": {}, "SGDP": {"momentum": 0.9}}
+    for label, options in settings.items():
+        cls = getattr(sn.optim, label)
+        batched, kernel = (cls(weights, lr=1e-8, **options) for _ in range(2))
         batched.step()  # a plan keeps its paths
         with _cuda_kernel(report):
             kernel.step()

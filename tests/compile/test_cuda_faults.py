@@ -7,6 +7,7 @@ blocks see each other's numbers, is read in the source.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import shutil
@@ -34,6 +35,12 @@ SUM_OF_PADDING = rule(
     {"m": "0.9 * old['m'] + d"}, direction="d * per_row(torch.exp(-d.abs())) + old['m']"
 )
 """Its sum has a part of each entry, even of those beyond a row, which are 0."""
+STATE_PER_ROW = rule(
+    {"m": "0.5 * old['m'] + 1"},
+    direction="d * old['m']",
+    start="weight.new_ones((len(weight), *(1,) * (weight.ndim - 1)))",
+)
+"""Nothing but the barrier lies between the threads that read the old state and the new one."""
 
 # name: (recipe, pattern in the source, replacement)
 FAULTS: dict[str, tuple[Any, str, str]] = {
@@ -58,11 +65,11 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     "scalars kept early": (
         "adamp", r"__syncthreads\(\);(\n\s*if \(!ends\) for)", r"\1",
     ),
-    "row state written early": ("adam_mini", r"__syncthreads\(\);(\nif \(leads\))", r"\1"),
+    "row state written early": (STATE_PER_ROW, r"__syncthreads\(\);(\nif \(leads\))", r"\1"),
     # Terms.
     "2 % in a root": ("adamp", r"std::sqrt\(v22\)", "real(1.02) * std::sqrt(v22)"),
     "2 % in a sum of a row": ("adamp", r"a94 \+= v93", "a94 += real(1.02) * v93"),
-    "a sum of the weight left out": ("adamp", r"(part0 = part0 \|\| \w+);", ""),
+    "a sum of the weight left out": ("adamp", r"part(\d) = part\1 \|\| v\d+;", ""),
     "a gate turned": ("adamp", r"== true;", "== false;"),
     "a state not written": ("adamp", r"write\(p4 \+ j", "if (false) write(p4 + j"),
     "half precision cut off": (
@@ -102,7 +109,7 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     "one hyper-parameter for another": ("adamp", r": a\.H\[i\];", ": a.H[0];"),
     "an entry of the vector before": ("adamp", r"y0\[k\] = v", "y0[k ? k - 1 : 0] = v"),
 }  # fmt: skip
-QUICK = ("sums of warps read early", "padding summed")
+QUICK = ("sums of warps read early",)
 
 
 def is_noticed(recipe: Any, pattern: str, replacement: str) -> bool:
@@ -122,7 +129,10 @@ def is_noticed(recipe: Any, pattern: str, replacement: str) -> bool:
     dtype = torch.bfloat16 if recipe == "bfloat16" else torch.float32
     name = "adamp" if recipe == "bfloat16" else recipe
     cls = sn.torch_optimizer(name) if isinstance(name, str) else optimizer_of(name())
-    start = [w.to(dtype) for w in drawn([(6, 5), (5,), (30, 9), (2, 601), (7, 600)])]
+    shapes = [(6, 5), (5,), (30, 9), (2, 601), (7, 600)]
+    if not isinstance(recipe, str):
+        shapes.remove((5,))  # without rows
+    start = [w.to(dtype) for w in drawn(shapes)]
     for chunk, seed in ((64, 0), (8192, 1), (64, 1), (1024, 12345)):
         cuda_kernel.CHUNK, ShimLaunch.seed = chunk, seed
         twins = Twins(lambda ws, **options: cls(ws, lr=0.05, **options), start, "compiled")
@@ -145,6 +155,7 @@ def exit_code_of_child(*fault: Any) -> int:
     child = os.fork()
     if not child:
         code = 2
+        faulthandler.disable()  # of pytest: a crash is what may be expected
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -162,7 +173,8 @@ def test_a_fault_is_noticed(name):
     assert code <= 0, "not noticed" if code == 1 else "the test is wrong"
 
 
-@pytest.mark.parametrize("recipe", ["adamp", pytest.param("adam_mini", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", ["adamp", "adam_mini"])
 def test_a_change_of_nothing_is_no_fault(recipe):
     """The control: what is noticed is the fault, not the way in which it is planted."""
     assert exit_code_of_child(recipe, r"__syncthreads\(\);", "__syncthreads();") == 1

@@ -15,7 +15,7 @@ from tests.fuzz.paths import run
 
 CASES = {
     **{"auto": range(15), "rule": range(30), "sweep": range(10), "derivative": range(8)},
-    **{"compiled": range(10), "batched": range(15), "shim": range(6)},
+    **{"compiled": range(10), "batched": range(15), "shim": range(4)},
 }
 
 
