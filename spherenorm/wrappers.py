@@ -87,7 +87,7 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
     Args:
         base: a recipe, or its name.
-        decay: in [0, 1].
+        decay: decay rate of the average, in [0, 1].
         start: number of steps before the average starts, in [0, inf).
 
     Example:
@@ -293,7 +293,8 @@ def cautious(
     Args:
         base: a recipe, or its name.
         lr: learning rate, in [0, inf); by default the recipe's.
-        weight_decay: in [0, inf); by default the recipe's, or 0 if it has none.
+        weight_decay: coefficient of the decay, in [0, inf); by default the recipe's, or 0 if it
+            has none.
         min_share: the minimum of the share of entries that agree, in (0, 1].
 
     Example:

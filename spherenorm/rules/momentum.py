@@ -238,7 +238,7 @@ class WeightAverage(Rule):
     def eval_weight(self, weight: Tensor, state: State) -> Tensor:
         return self._add(state["average"], weight, state[STEP_KEY])
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "average": weight}
 
     def _add(self, average: Tensor, weight: Tensor, step: Tensor) -> Tensor:
@@ -303,7 +303,7 @@ class ScheduleFree(Rule):
         """Return x."""
         return state["x"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
         return {**state, "z": weight, "x": weight, **zeros}
 
@@ -353,7 +353,7 @@ class PrimalAverage(Rule):
         """Return x."""
         return state["x"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "z": weight, "x": weight}
 
 
@@ -400,7 +400,7 @@ class Lookahead(Rule):
         """Return s."""
         return state["slow"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "slow": weight}
 
 
@@ -447,5 +447,5 @@ class TrendLookahead(Rule):
         """Return w, the weight without the look ahead."""
         return state["base"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "base": weight, "trend": torch.zeros_like(state["trend"])}

@@ -193,11 +193,13 @@ class RadiusRule(Rule):
         super().__post_init__()
         if isinstance(self.radius, Tensor) or self.radius in self.radius_names:
             return
-        must_be = f"{type(self).__name__}: radius must be"
         if isinstance(self.radius, (bool, str)):
             names = ", ".join(f'"{name}"' for name in self.radius_names)
-            raise ValueError(f"{must_be} {names} or a number, got {self.radius!r}")
-        object.__setattr__(self, "radius", check_number(self.radius, POSITIVE, must_be))
+            raise ValueError(
+                f"{type(self).__name__}: radius must be {names} or a number, got {self.radius!r}"
+            )
+        radius = check_number(self.radius, POSITIVE, f"{type(self).__name__}: radius must be")
+        object.__setattr__(self, "radius", radius)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -220,8 +222,8 @@ class RadiusRule(Rule):
         norm = replicate(self.view.norm(weight.to(accumulation_dtype(weight.device))))
         return {"radius": norm.sum()}  # The sum makes a 0-dim tensor, also of an empty weight.
 
-    def unchanged_state(self, state: State) -> State:
-        """Return the state after a step: the same radius, in new memory."""
+    def copy_state(self, state: State) -> State:
+        """Return the state after a step: a copy, since the radius does not change."""
         return {name: value.clone() for name, value in state.items()}
 
     def target_norm(self, update: Update, state: State, unit_norms: Tensor) -> Scalar:
@@ -305,8 +307,8 @@ class FixedNorm(RadiusRule):
         scale = self.target_norm(update, state, norm) / torch.where(norm > 0, norm, 1)
         scale = finite_or(scale, 1)
         end = torch.where(norm > 0, scale, 1) * end
-        direction = update.unless_at_rest(update.weight - end)
-        return update.replace(direction=direction, rate=update.rate), self.unchanged_state(state)
+        direction = update.unless_rate_is_zero(update.weight - end)
+        return update.replace(direction=direction, rate=update.rate), self.copy_state(state)
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
         """Return a warning for a bias or a gain, whose norm matters."""
@@ -359,7 +361,7 @@ class FixedSpectralNorm(Rule):
         # Subtracting almost all of w leaves its rounding error, so that the result needs a minimum.
         scale = safe_divide(radius, sigma).clamp(min=torch.finfo(matrix.dtype).eps ** 0.5)
         decay = torch.where(sigma > 0, 1 - scale, 0)
-        direction = update.unless_at_rest(update.direction + decay * update.weight)
+        direction = update.unless_rate_is_zero(update.direction + decay * update.weight)
         return update.replace(direction=direction, rate=update.rate), {}
 
 
@@ -394,11 +396,11 @@ class Gain(Rule):
 
         v <- v - direction(v, g G),    g <- g - gain(g, <v, G>),    w <- g v.
 
-    With `free`, w = g v / |v|, so that |v| affects only the angle of a step. The gradient by v is
-    g / |v| times the tangent part of G, so `direction` should begin with a `RadialProjection`.
+    With `free_norm`, w = g v / |v|, so that |v| affects only the angle of a step. The gradient by v
+    is g / |v| times the tangent part of G, so `direction` should begin with a `RadialProjection`.
 
-    Known instances: Muown, with `free`; AngularMuown, whose units v have norm 1; MD decoupling, a
-    `Gain` for rows around a `Gain` for columns.
+    Known instances: Muown, with `free_norm`; AngularMuown, whose units v have norm 1; MD
+    decoupling, a `Gain` for rows around a `Gain` for columns.
 
     Args:
         direction: the rule that steps v, which has the shape of the weight.
@@ -406,12 +408,12 @@ class Gain(Rule):
         view: splits the weight into its units.
         start: "norm": g starts at |w|. "one": g starts at 1 and stays positive, since it is the
             softplus of the number that `gain` steps.
-        free: v starts at w and has a norm that w does not show; needs `start="norm"`.
+        free_norm: v starts at w, and its norm is free: w does not show it; needs `start="norm"`.
         buffer: the name in the state of the number that `gain` steps.
 
     Raises:
-        ValueError: `free` goes with `start="one"`; a child rule needs global sums. On `init`, if a
-            unit of the weight is 0 and its gain would start at 0.
+        ValueError: `free_norm` goes with `start="one"`; a child rule needs global sums. On `init`,
+            if a unit of the weight is 0 and its gain would start at 0.
 
     Example:
         >>> rule = Gain(StepSize(0.0), StepSize(1.0), "layer")
@@ -426,24 +428,26 @@ class Gain(Rule):
     gain: Rule
     view: ViewLike = view("channel")
     start: Start = choice("norm", "one")
-    free: bool = False
+    free_norm: bool = False
     buffer: str = state_name("gain")
 
     ends = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.free and self.start == "one":
+        if self.free_norm and self.start == "one":
             raise ValueError(
-                'Gain: free=True needs start="norm", got "one": '
+                'Gain: free_norm=True needs start="norm", got "one": '
                 "w = g v / |v| would move each unit to a norm of 1"
             )
         if self.direction.needs_global_sums or self.gain.needs_global_sums:
-            raise ValueError("Gain: a rule that measures all weights does not see them within it")
+            raise ValueError(
+                "Gain: a child rule needs sums over all weights; put it before the Gain"
+            )
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return (self.buffer, "length") if self.free else (self.buffer,)
+        return (self.buffer, "length") if self.free_norm else (self.buffer,)
 
     def init(self, weight: Tensor) -> State:
         weight = to_compute_dtype(weight)
@@ -454,7 +458,7 @@ class Gain(Rule):
         else:
             gain = torch.full_like(norm, INVERSE_SOFTPLUS_OF_ONE)
         state = {self.buffer: gain}
-        if self.free:
+        if self.free_norm:
             state["length"] = norm
         state |= self.init_child(_DIRECTION, weight / _nonzero(self._scale(state)))
         return state | self.init_child(_GAIN, gain)
@@ -465,7 +469,7 @@ class Gain(Rule):
         v_grad = scale * update.direction
         new_v, new_state = self._step_factor(_DIRECTION, update, v, v_grad, state)
         gain_grad = self.view.inner(v, update.direction)
-        if self.free:
+        if self.free_norm:
             gain_grad = safe_divide(gain_grad, state["length"])
             new_state["length"] = self.view.norm(new_v)
         gain = state[self.buffer]
@@ -476,7 +480,7 @@ class Gain(Rule):
         direction = update.weight - self._scale(new_state) * new_v
         return update.replace(direction=direction), {**new_state, **gain_state}
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         state = dict(state)
         if self.start == "norm":
             norm = self.view.norm(weight)
@@ -487,7 +491,11 @@ class Gain(Rule):
         return state | self.restart_child(_GAIN, state[self.buffer], state)
 
     def _refuse_zero_unit(self, weight: Tensor, norm: Tensor) -> None:
-        """Raise ValueError if a gain that starts at the norm of a unit would start at 0."""
+        """Refuse a weight of which a gain that starts at the norm of a unit would start at 0.
+
+        Raises:
+            ValueError: a unit is 0.
+        """
         if self.start == "norm" and weight.numel() and has_zero(norm):
             raise ValueError(
                 f"Gain: a unit of view {self.view} is 0, without direction; start from other "
@@ -505,7 +513,7 @@ class Gain(Rule):
     def _scale(self, state: State) -> Tensor:
         """Return w / v for each unit."""
         gain = state[self.buffer] if self.start == "norm" else softplus(state[self.buffer])
-        return safe_divide(gain, state["length"]) if self.free else gain
+        return safe_divide(gain, state["length"]) if self.free_norm else gain
 
 
 def _nonzero(scale: Tensor) -> Tensor:

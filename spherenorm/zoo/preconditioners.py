@@ -94,7 +94,7 @@ class WeightRms(Rule):
     """Multiply by the weight's root mean square, or by a minimum: d max(min_rms, rms(w)).
 
     Args:
-        min_rms: in (0, inf).
+        min_rms: the minimum of the factor, in (0, inf).
 
     Example:
         >>> WeightRms().step(torch.tensor([3.0, -3.0]), torch.tensor([1.0, 0.0]), {})[0]

@@ -81,7 +81,9 @@ REFUSED = {
         ("HeavyBall: buffer", "step"),
     ),
     "two states of one name": (
-        lambda: r.Gain(r.StepSize(0.1), r.StepSize(0.1), free=True, buffer="length").state_keys,
+        lambda: (
+            r.Gain(r.StepSize(0.1), r.StepSize(0.1), free_norm=True, buffer="length").state_keys
+        ),
         ValueError,
         ("Gain", "length"),
     ),

@@ -106,17 +106,17 @@ def pinned(h, radius="initial"):
     return h.w - radii.get(radius, radius) * end / (norm(end) or 1)
 
 
-def gained(h, lr, gain_lr, start="norm", free=False):
+def gained(h, lr, gain_lr, start="norm", free_norm=False):
     """w = g v, or g v / |v| with v free, where g, or its softplus, and |v| are remembered."""
     p = math.log(math.e - 1) if start == "one" else norm(h.ws[0])
     length = norm(h.ws[0])
 
     def scale():
-        return (np.logaddexp(0, p) if start == "one" else p) / (length if free else 1)
+        return (np.logaddexp(0, p) if start == "one" else p) / (length if free_norm else 1)
 
     for w, d in zip(h.ws, h.ds, strict=True):
         v = w / (scale() or 1)
-        slope = v @ d / (length if free else 1)
+        slope = v @ d / (length if free_norm else 1)
         v = v - lr * scale() * d
         p = p - gain_lr * slope * (np.exp(-np.logaddexp(0, -p)) if start == "one" else 1)
         length = norm(v)
@@ -250,7 +250,7 @@ FORMS = {
     "Gain": unit(
         lambda view, lr, gain_lr, **given:
             r.Gain(r.StepSize(lr), r.StepSize(gain_lr), view, **given),
-        gained, {"lr": 0.1, "gain_lr": 0.2}, {"lr": 0.1, "gain_lr": 0.2, "free": True},
+        gained, {"lr": 0.1, "gain_lr": 0.2}, {"lr": 0.1, "gain_lr": 0.2, "free_norm": True},
         {"lr": 0.1, "gain_lr": 0.2, "start": "one"}, ends=True),
     "a chain": whole(
         lambda lr, weight_decay: sn.chain(r.StepSize(lr), r.DecoupledDecay(weight_decay)),

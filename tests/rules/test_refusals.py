@@ -88,7 +88,7 @@ def test_a_radius_is_a_positive_number(name):
         ("FixedNorm", {"radius": "first"}, ["radius", "first", "initial", "shape"]),
         ("TargetNormDecay", {"radius": "current"}, ["radius", "current", "initial"]),
         ("Gain", {"start": "two"}, ["start", "two", "norm", "one"]),
-        ("Gain", {"start": "one", "free": True}, ["free", "start", "one", "norm"]),
+        ("Gain", {"start": "one", "free_norm": True}, ["free_norm", "start", "one", "norm"]),
     ],
 )
 def test_names_are_among_the_known_ones(name, given, named):
@@ -176,13 +176,13 @@ def test_projection_and_ratio_need_a_test_before_them():
         sn.chain(rule).step(weight, weight, {})
 
 
-def test_a_gain_refuses_rules_that_measure_all_weights():
+def test_a_gain_refuses_rules_with_sums_over_all_weights():
     class Sized(sn.Rule):
         def global_sum_terms(self, update, state):
             return {"size": update.grad.norm()}
 
     for given in ((Sized(), r.Sign()), (r.Sign(), sn.chain(Sized()))):
-        with refuses("Gain", "measure"):
+        with refuses("Gain", "sums over all weights"):
             r.Gain(*given)
 
 
