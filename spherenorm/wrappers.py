@@ -452,4 +452,4 @@ def graft(
     Source: Agarwal et al. 2020 (learning-rate grafting), arXiv:2002.11803.
     """
     decay = r.DecoupledDecay(weight_decay)
-    return chain(r.GraftNorm(direction, length, view), decay, r.StepSize(lr))
+    return chain(r.Graft(direction, length, view), decay, r.StepSize(lr))

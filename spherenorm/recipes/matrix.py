@@ -150,7 +150,7 @@ def normuon(
     return chain(
         orthogonal_momentum(momentum, nesterov=True),
         r.Orthogonalize(coefficients, scale=scale, precision=precision),
-        r.Graft(r.NormalizedUpdate("channel", beta=beta2)),
+        r.KeepNorm(r.NormalizedUpdate("channel", beta=beta2)),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -254,7 +254,7 @@ def muown(
         r.StepSize(lr),
     )
     gain = gain_adam(lr * gain_ratio, betas, weight_decay=weight_decay)
-    return chain(r.Gain(direction, gain, free_norm=True))
+    return chain(r.GainAndDirection(direction, gain, free_norm=True))
 
 
 @recipe
@@ -303,8 +303,8 @@ def mdmuon(
         r.FixedNorm("layer"),
     )
     rows, columns = (gain_adam(lr * gain_ratio, betas, name) for name in ("gain", "column_gain"))
-    inner = r.Gain(direction, columns, "dim=1", "one", buffer="column_gain")
-    return chain(r.Gain(inner, rows, "channel", "one"))
+    inner = r.GainAndDirection(direction, columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.GainAndDirection(inner, rows, "channel", "one"))
 
 
 def gain_adam(

@@ -258,7 +258,7 @@ def orthograd(
     `spherenorm code orthograd` prints it as plain torch.
     """
     return chain(
-        r.Graft(r.RadialProjection(view), view),
+        r.KeepNorm(r.RadialProjection(view), view),
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),

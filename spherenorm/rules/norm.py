@@ -1,8 +1,8 @@
 """Norms of units: rules that set the norm of the direction or of the weight.
 
-`NormalizedUpdate`, `Graft` and `GraftNorm` set the norm of the direction. `FixedNorm` and
-`FixedSpectralNorm` set the norm of the weight after a step; `Gain` steps norms and directions by
-separate rules.
+`NormalizedUpdate`, `KeepNorm` and `Graft` set the norm of the direction. `FixedNorm` and
+`FixedSpectralNorm` set the norm of the weight after a step; `GainAndDirection` steps norms and
+directions by separate rules.
 
 Hyperball is a base optimizer, a `NormalizedUpdate` and a `FixedNorm`.
 """
@@ -43,8 +43,8 @@ GRAM_SQUARINGS = 12
 """Squarings of a Gram matrix in `_spectral_norm`, like 2^13 steps of power iterations from all
 starts at once."""
 INVERSE_SOFTPLUS_OF_ONE = math.log(math.e - 1)
-_DIRECTION, _GAIN = 0, 1
-"""The positions of the two rules among the children of a `Gain`."""
+_DIRECTION, _MAGNITUDE, _GAIN = 0, 1, 1
+"""The positions of the rules among the children of `Graft`, and of `GainAndDirection`."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class NormalizedUpdate(Rule):
 
 
 @dataclass(frozen=True)
-class Graft(Rule):
+class KeepNorm(Rule):
     """Apply a rule, and give its direction the norm that the direction had before it.
 
     Args:
@@ -120,7 +120,7 @@ class Graft(Rule):
         view: splits the weight into the units whose direction keeps its norm.
 
     Example:
-        >>> rule = Graft(RadialProjection("layer"))
+        >>> rule = KeepNorm(RadialProjection("layer"))
         >>> rule.step(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 4.0]), {})[0]
         tensor([ 2., -5.])
 
@@ -137,33 +137,33 @@ class Graft(Rule):
 
 
 @dataclass(frozen=True)
-class GraftNorm(Rule):
-    """Give the direction of one rule the norm of another rule's direction: |l| d / |d|.
+class Graft(Rule):
+    """Give the direction of one rule the norm of another rule's direction: |m| d / |d|.
 
-    Both rules continue the same step. `Graft` takes the norm from the direction before the rule.
+    Both rules continue the same step. `KeepNorm` takes the norm from the direction before the rule.
 
     Args:
-        rule: the rule of the direction d.
-        length: the rule of the direction l, whose norm counts.
+        direction: the rule of the direction d.
+        magnitude: the rule of the direction m, whose norm counts.
         view: splits the weight into the units whose norms are compared.
 
     Example:
-        >>> rule = GraftNorm(Sign(), StepSize(0.5))
+        >>> rule = Graft(Sign(), StepSize(0.5))
         >>> rule.step(torch.zeros(2), torch.tensor([6.0, 8.0]), {})[0].norm()  # half of |g| = 10
         tensor(5.)
 
     Source: Agarwal et al. 2020 (learning-rate grafting), arXiv:2002.11803.
     """
 
-    rule: Rule
-    length: Rule
+    direction: Rule
+    magnitude: Rule
     view: ViewLike = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        length_update, length_state = self.update_child(1, update, state)
-        update, new_state = self.update_child(0, update, state)
-        norm = self.view.norm(length_update.direction)
-        return _with_norm(update, norm, self.view), new_state | length_state
+        magnitude_update, magnitude_state = self.update_child(_MAGNITUDE, update, state)
+        update, new_state = self.update_child(_DIRECTION, update, state)
+        norm = self.view.norm(magnitude_update.direction)
+        return _with_norm(update, norm, self.view), new_state | magnitude_state
 
 
 def _with_norm(update: Update, norm: Tensor, view: View) -> Update:
@@ -388,7 +388,7 @@ def _normalize(matrix: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Gain(Rule):
+class GainAndDirection(Rule):
     """Step the gain g of each unit and the direction v by separate rules, with w = g v.
 
     The model holds only w; g is a state. With G the gradient by w, the gradient by v is g G, and
@@ -400,7 +400,7 @@ class Gain(Rule):
     is g / |v| times the tangent part of G, so `direction` should begin with a `RadialProjection`.
 
     Known instances: Muown, with `free_norm`; AngularMuown, whose units v have norm 1; MD
-    decoupling, a `Gain` for rows around a `Gain` for columns.
+    decoupling, a `GainAndDirection` for rows around a `GainAndDirection` for columns.
 
     Args:
         direction: the rule that steps v, which has the shape of the weight.
@@ -416,7 +416,7 @@ class Gain(Rule):
             if a unit of the weight is 0 and its gain would start at 0.
 
     Example:
-        >>> rule = Gain(StepSize(0.0), StepSize(1.0), "layer")
+        >>> rule = GainAndDirection(StepSize(0.0), StepSize(1.0), "layer")
         >>> weight = torch.tensor([3.0, 4.0])
         >>> rule.step(weight, torch.tensor([1.0, 0.0]), rule.init(weight))[0].norm()
         tensor(4.4000)
@@ -437,12 +437,13 @@ class Gain(Rule):
         super().__post_init__()
         if self.free_norm and self.start == "one":
             raise ValueError(
-                'Gain: free_norm=True needs start="norm", got "one": '
+                'GainAndDirection: free_norm=True needs start="norm", got "one": '
                 "w = g v / |v| would move each unit to a norm of 1"
             )
         if self.direction.needs_global_sums or self.gain.needs_global_sums:
             raise ValueError(
-                "Gain: a child rule needs sums over all weights; put it before the Gain"
+                "GainAndDirection: a child rule needs sums over all weights; put that rule before "
+                "this one"
             )
 
     @property
@@ -498,8 +499,8 @@ class Gain(Rule):
         """
         if self.start == "norm" and weight.numel() and has_zero(norm):
             raise ValueError(
-                f"Gain: a unit of view {self.view} is 0, without direction; start from other "
-                "values, or give the weight another recipe"
+                f"GainAndDirection: a unit of view {self.view} is 0, without direction; start from "
+                "other values, or give the weight another recipe"
             )
 
     def _step_factor(

@@ -470,8 +470,8 @@ def _trajectory(under_test: RecipeUnderTest, settings: dict[str, Any]) -> list[T
     They are zeros for a shape that the rule refuses at these settings.
     """
     weights = []
-    first_counts = _start_counts(under_test.make_rule())
-    for shape, count in itertools.product(under_test.shapes, first_counts):
+    start_counts = _start_counts(under_test.make_rule())
+    for shape, count in itertools.product(under_test.shapes, start_counts):
         rule = under_test.make_rule(**settings)
         weight = under_test.make_weight(shape)
         try:

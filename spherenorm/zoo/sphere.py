@@ -303,4 +303,4 @@ def angularmuown(
         r.StepSize(lr),
         r.FixedNorm("channel", 1.0),
     )
-    return chain(r.Gain(direction, gain_adam(lr * gain_ratio, betas)))
+    return chain(r.GainAndDirection(direction, gain_adam(lr * gain_ratio, betas)))

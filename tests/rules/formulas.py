@@ -203,9 +203,9 @@ FORMS = {
     "NormalizedUpdate": unit(
         r.NormalizedUpdate, normalized, {}, {"eps": 0.2}, {"length": "weight"},
         {"length": "weight", "beta": 0.8, "eps": 0.1}),
-    "Graft": unit(lambda view: r.Graft(r.RadialProjection(view), view), turned),
-    "GraftNorm": unit(
-        lambda view, lr: r.GraftNorm(r.RadialProjection(view), r.StepSize(lr), view),
+    "KeepNorm": unit(lambda view: r.KeepNorm(r.RadialProjection(view), view), turned),
+    "Graft": unit(
+        lambda view, lr: r.Graft(r.RadialProjection(view), r.StepSize(lr), view),
         lambda h, lr: lr * turned(h), {"lr": 0.3}),
     "ScheduleFree": whole(
         r.ScheduleFree, schedule_free, {"beta": 0.7, "lr": 0.3},
@@ -247,9 +247,9 @@ FORMS = {
         ends=True),
     "Retraction": unit(
         lambda view: r.Retraction(r.NormalizedUpdate(view)), lambda h: pinned(h, 1.0), ends=True),
-    "Gain": unit(
+    "GainAndDirection": unit(
         lambda view, lr, gain_lr, **given:
-            r.Gain(r.StepSize(lr), r.StepSize(gain_lr), view, **given),
+            r.GainAndDirection(r.StepSize(lr), r.StepSize(gain_lr), view, **given),
         gained, {"lr": 0.1, "gain_lr": 0.2}, {"lr": 0.1, "gain_lr": 0.2, "free_norm": True},
         {"lr": 0.1, "gain_lr": 0.2, "start": "one"}, ends=True),
     "a chain": whole(

@@ -464,7 +464,7 @@ def mark(ops: Interpreter, a: Any, weight: Any, index: Any) -> Vector:
     (a,), algebra = ops.to_linear(a), ops.algebra
     rule, square = algebra.opaque_rules[int(index)], None
     kind, name = AtomKind.STIEFEL_TANGENT, "tangent"
-    if isinstance(rule, r.Graft):
+    if isinstance(rule, r.KeepNorm):
         kind, name = AtomKind.GRAFT, type(rule.rule).__name__
         square = algebra.inner(a, a, name_norms=True)
     elif isinstance(rule, r.Orthogonalize):
