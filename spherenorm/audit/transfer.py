@@ -35,7 +35,7 @@ _NARROW = 16
 _TRIAL_STEPS = 3
 """The last of these steps is measured, since the first of some recipes is 0."""
 _DISAGREEMENT = 1.4
-"""Two measurements of a factor that lie farther apart are reported as doubtful."""
+"""Two measurements of a factor that lie farther apart than this ratio are a caveat."""
 _EXPONENT_TOLERANCE = 0.2
 """Distance from 0, 1/2 or 1 at which the exponent of an initialization counts as unknown."""
 
@@ -46,7 +46,7 @@ class Growth:
 
     Attributes:
         name, role: name of the parameter, and its role in the model; see `roles`.
-        shape, base_shape: its shape in the model and in the base.
+        shape, base_shape: shape of the parameter in the model and in the base.
         fan_in, fan_out: ratios of fan-in and fan-out, model over base; 1.0 where nothing grows.
         transposed: True if the fan-in is dimension 0, as in `x @ W`.
         caveat: why the ratios may be wrong; empty if they were measured.

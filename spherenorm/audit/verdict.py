@@ -85,12 +85,12 @@ class WeightEvidence:
     """The inner products of one weight at all points.
 
     Attributes:
-        at_tiny_eps: at the model's own point, in the limit of eps.
-        at_own_point: at the model's own point with its own eps, one for each random direction of
-            the outputs; empty if `at_tiny_eps` decides.
-        at_jittered_points: at the jittered points, in the limit of eps.
-        at_jittered_point_with_eps: at the first jittered point with the model's own eps; empty if
-            `at_own_point` decides.
+        at_tiny_eps: the inner products at the model's own point, with every eps 1e10 times smaller.
+        at_own_point: those with the model's own eps, one for each random direction of the outputs;
+            empty if `at_tiny_eps` decides.
+        at_jittered_points: those at each jittered point, with every eps 1e10 times smaller.
+        at_jittered_point_with_eps: those at the first jittered point with the model's own eps;
+            empty if `at_own_point` decides.
         n_sensitive_points: number of jittered points at which the outputs depend on the weight.
         only_through_eps: True if the outputs depend on the weight through an eps alone at the
             model's own point, as with a batch that a normalization maps to signs.
@@ -160,11 +160,11 @@ class UnitEvidence:
 
     Attributes:
         sensitive_at_own_point: the outputs depend on the unit at the model's own point.
-        sensitive_at_jittered_points: they do at a jittered point.
-        sensitive: they do at some point.
+        sensitive_at_jittered_points: the outputs depend on the unit at a jittered point.
+        sensitive: the outputs depend on the unit at some point.
         fails_at_own_point: the unit is not invariant at the model's own point.
-        fails_at_jittered_points: it is not invariant at a jittered point.
-        invariant: it is invariant at all points at which the outputs depend on it, among them a
+        fails_at_jittered_points: the unit is not invariant at a jittered point.
+        invariant: the unit is invariant at all points at which the outputs depend on it, among them a
             jittered one.
     """
 
