@@ -164,8 +164,8 @@ class UnitEvidence:
         sensitive: the outputs depend on the unit at some point.
         fails_at_own_point: the unit is not invariant at the model's own point.
         fails_at_jittered_points: the unit is not invariant at a jittered point.
-        invariant: the unit is invariant at all points at which the outputs depend on it, among them a
-            jittered one.
+        invariant: the unit is invariant at all points at which the outputs depend on it, among them
+            a jittered one.
     """
 
     def __init__(self, view: View, evidence: WeightEvidence, zero_tolerance: float) -> None:
