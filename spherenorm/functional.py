@@ -490,7 +490,7 @@ def _trace_key(bound: Bound, points: Points) -> Any:
 
     def read_numbers(point: Points) -> list[Tensor]:
         rule = bound.replace(**point).rule
-        keys[:] = map(RuleKey.of, rule.children if rule.steps_by_name else (rule,))
+        keys[:] = map(RuleKey.of, rule.children if rule.is_partition else (rule,))
         scalars = [number for key in keys for number in key.scalars]
         return [torch.as_tensor(number, dtype=torch.float64) for number in scalars]
 

@@ -73,12 +73,12 @@ class Partition(Rule):
     label_of: LabelFunction = field(repr=False)
     bounds: tuple[Bound | None, ...] = field(repr=False)
 
-    steps_by_name = True
+    is_partition = True
 
     def __post_init__(self) -> None:
         FrozenDataclass.__post_init__(self)  # a part may have a manifold of its own
         for label, rule in zip(self.labels, self.parts, strict=True):
-            if rule.steps_by_name:
+            if rule.is_partition:
                 raise ValueError(
                     f"partition: {label!r} is a partition itself; write one partition with all "
                     "labels"

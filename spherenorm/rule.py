@@ -49,6 +49,11 @@ Example:
 
 OTHER_LABEL = "*"
 """The label of all other parameters in a `spherenorm.partition`: those without a label."""
+_CLASS_FLAGS = (
+    *("vector_policy", "needs_flat_space", "needs_whole_weight"),
+    *("uses_endpoint", "is_partition"),
+)
+"""The class attributes by which a rule says how it may be used; see `Rule`."""
 STEP_KEY = "step"
 """The state that counts steps: t = 1 in the first step, 0-dim, float64 where the device has it.
 
@@ -173,21 +178,21 @@ class Rule(FrozenDataclass):
 
     name: str | None = field(default=None, kw_only=True, repr=False)
 
-    vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
+    vector_policy: ClassVar[Literal["step", "skip", "refuse"]] = "step"
     """Step weights of fewer than two dimensions, skip them, or refuse them."""
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
-    whole: ClassVar[bool | None] = None
+    needs_whole_weight: ClassVar[bool | None] = None
     """True if a step needs the whole weight, so that one process, its owner, steps a sharded one.
 
     False if the rule's own code takes a sharded weight as it is. None leaves it to the record: a
     step that could not be recorded, and is not entry by entry, is the owner's.
     """
-    ends: ClassVar[bool] = False
+    uses_endpoint: ClassVar[bool] = False
     """True if the rule sets or reads where the step ends, w - d, so that it is wrong before a rule
     that changes the direction."""
 
-    steps_by_name: ClassVar[bool] = False
+    is_partition: ClassVar[bool] = False
     """True for a partition, which has a rule for each parameter and no step of one weight."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -195,7 +200,7 @@ class Rule(FrozenDataclass):
         names = annotated_names(cls)
         if "name" in names:
             raise TypeError(f"{cls.__name__}: rename the field `name`; it prefixes state keys")
-        for flag in ("vectors", "needs_flat_space", "whole", "ends", "steps_by_name"):
+        for flag in _CLASS_FLAGS:
             if flag in names:
                 raise TypeError(
                     f"{cls.__name__}: rename the field `{flag}`; every rule has a flag of this "
@@ -205,7 +210,7 @@ class Rule(FrozenDataclass):
     def __post_init__(self) -> None:
         super().__post_init__()
         for child in self.children:
-            if child.steps_by_name:
+            if child.is_partition:
                 raise ValueError(
                     f"{type(self).__name__}: a partition has no step of one weight, so no rule can "
                     "hold it; put the other rules into the parts of the partition"
@@ -249,12 +254,12 @@ class Rule(FrozenDataclass):
         Raises:
             ValueError: the rule cannot step a weight of this shape, or with these values.
         """
-        if weight.ndim < 2 and self.vectors == "refuse":
+        if weight.ndim < 2 and self.vector_policy == "refuse":
             raise ValueError(
                 f"{type(self).__name__} needs a matrix, got shape {tuple(weight.shape)}; give "
                 "biases and gains another recipe, as spherenorm.param_groups does"
             )
-        if weight.ndim >= 2 or self.vectors == "step":
+        if weight.ndim >= 2 or self.vector_policy == "step":
             for view in views_of(self):
                 view.size(weight)  # raises if the weight has no such units
         weight = to_compute_dtype(weight)

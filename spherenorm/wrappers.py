@@ -12,7 +12,7 @@ that both have is one hyper-parameter if the defaults agree; otherwise the recip
 `base_view`, say.
 
 `cautious`, `schedulefree`, `gpa`, `lookahead`, `emanesterov` and `graft` need a recipe whose rules
-leave open where the step ends (`Rule.ends`), and so go inside a hyperball:
+leave open where the step ends (`Rule.uses_endpoint`), and so go inside a hyperball:
 "hyperball(cautious(adamw))".
 """
 
@@ -69,7 +69,7 @@ def _evaluated_rule(base: Rule) -> str:
 def _why_ended(base: Rule) -> str | None:
     """Return why a wrapper that changes the end of the step refuses a rule that sets it."""
     for rule in base.walk():
-        if rule.ends:
+        if rule.uses_endpoint:
             return f"{type(rule).__name__} sets where the step ends, which a later rule would undo"
     if base.manifold != EUCLIDEAN:
         return f"weights move on {base.manifold!r}, and the wrapper needs straight steps"

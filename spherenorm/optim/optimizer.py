@@ -123,7 +123,7 @@ class RecipeOptimizer(EvalModeMixin):
         """
         groups = getattr(self, "param_groups", ())
         group, rule = complete_group(param_group, self.recipe, self.defaults, groups)
-        if rule.steps_by_name:
+        if rule.is_partition:
             self._add_parts(split_by_label(group, rule, param_group))
             return
         unwanted = self.defaults.keys() - group.keys()

@@ -281,7 +281,7 @@ def complete_group(
     rule = bind_and_check_group(recipe, group).rule
     clock = latest_clock(param_groups)
     set_schedules(group, clock)
-    if rule.is_scheduled and not rule.steps_by_name:
+    if rule.is_scheduled and not rule.is_partition:
         group.setdefault(CLOCK, clock)
     return group, rule.at_step(next_step(group))
 

@@ -156,7 +156,7 @@ class OrthogonalityRegularization(Rule):
     alpha: Scalar = hyper("[0, inf)")
     view: ViewLike = view("channel")
 
-    vectors = "skip"
+    vector_policy = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.alpha) or update.weight.ndim < 2 or not update.weight.numel():

@@ -241,7 +241,7 @@ class InvarianceTest(Rule):
                 [0., 1.]])
     """
 
-    vectors = "skip"
+    vector_policy = "skip"
 
     if TYPE_CHECKING:  # Each subclass declares these fields, in an order of its own.
 
@@ -424,10 +424,8 @@ class AccumulatedInvarianceTest(InvarianceTest):
             new_state[evidence_name] = evidence
             new_state[count_name] = count
             has_evidence = count > (1 - self.memory) / 2
-            unit_passes = (evidence < self.delta**2 * count) & (
-                evidence < squared_threshold * count
-            )
-            unit_passes = unit_passes & has_evidence
+            unit_passes = evidence < self.delta**2 * count
+            unit_passes = unit_passes & (evidence < squared_threshold * count) & has_evidence
             if joint_units > 1:
                 unit_passes = unit_passes & self._enough_evidence(has_evidence, view_sums.unit_dim)
             passes.append(unit_passes)

@@ -280,7 +280,7 @@ class ScheduleFree(Rule):
     lr: Scalar = hyper("[0, inf)", zero_is_ordinary=True)
     power: Scalar = hyper("[0, inf)", 0.0)
 
-    ends = True
+    uses_endpoint = True
 
     state_names = (STEP_KEY, "z", "x", "largest_lr", "share_sum")
 
@@ -336,7 +336,7 @@ class PrimalAverage(Rule):
     beta: Scalar = hyper("[0, 1]")
     gamma: Scalar = hyper("[0, 1)")
 
-    ends = True
+    uses_endpoint = True
 
     state_names = ("z", "x")
 
@@ -381,7 +381,7 @@ class Lookahead(Rule):
     alpha: Scalar = hyper("[0, 1]", 0.5)
     every: Scalar = hyper("[1, inf)", 5)
 
-    ends = True
+    uses_endpoint = True
 
     state_names = (STEP_KEY, "slow")
 
@@ -430,7 +430,7 @@ class TrendLookahead(Rule):
     beta: Scalar = hyper("[0, inf)")
     gamma: Scalar = hyper("[0, 1)")
 
-    ends = True
+    uses_endpoint = True
 
     state_names = ("base", "trend")
 

@@ -299,7 +299,7 @@ class FixedNorm(RadiusRule):
     radius: Radius = "initial"
 
     radius_names = ("initial", "current", "intended", "shape")
-    ends = True
+    uses_endpoint = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.weight - update.direction
@@ -349,9 +349,9 @@ class FixedSpectralNorm(Rule):
 
     radius: Scalar = hyper("(0, inf)", 1.0)
 
-    vectors = "refuse"
-    whole = True
-    ends = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
+    uses_endpoint = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         matrix = replicate(update.weight).flatten(1)
@@ -431,7 +431,7 @@ class GainAndDirection(Rule):
     free_norm: bool = False
     buffer: str = state_name("gain")
 
-    ends = True
+    uses_endpoint = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

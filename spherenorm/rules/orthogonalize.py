@@ -307,8 +307,8 @@ class Orthogonalize(Rule):
                 'not resolve; take precision="float32", or method="iterate"'
             )
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
@@ -378,8 +378,8 @@ class StiefelProjection(Rule):
     Source: Edelman, Arias and Smith 1998.
     """
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         w, d = update.weight.flatten(1), update.direction.flatten(1)

@@ -98,7 +98,7 @@ class Centralization(Rule):
 
     view: ViewLike = view("channel")
 
-    vectors = "skip"
+    vector_policy = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction

@@ -34,7 +34,7 @@ class Retraction(Rule):
 
     rule: Rule
 
-    ends = True
+    uses_endpoint = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.replace(direction=update.weight - update.direction)

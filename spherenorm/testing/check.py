@@ -109,7 +109,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | dtypes | half precision is the float32 step, rounded once |
     | finite | steps with gradients of 0, 1e-6 and 1e6 |
     | acts | a step at other values of each number and switch; at lr = 0 nothing moves |
-    | ends | a rule that computes w - d, where the step ends, declares `Rule.ends` |
+    | ends | a rule that computes w - d, where the step ends, sets `Rule.uses_endpoint` |
     | vmap | a batch of weights, or of values of each number, and one after another |
     | compiled | `backend="compiled"`, and the rule's own code; or why it is refused |
     | resumes | a run that was saved and loaded, and one that was not |

@@ -117,7 +117,7 @@ class RecipeUnderTest:
     def from_bound(cls, bound: Bound) -> RecipeUnderTest:
         """Return the recipe with those of `SHAPES` that its rule takes."""
         refused_shapes: dict[tuple[int, ...], str] = {}
-        if bound.rule.steps_by_name:
+        if bound.rule.is_partition:
             raise TypeError(
                 f"recipe {bound.name!r} returns a partition, which has no step of one weight; "
                 "check the recipes of its parts"
@@ -526,12 +526,12 @@ def check_endpoint_flag(under_test: RecipeUnderTest) -> str:
         ):
             rule.step(weight, grad, state)
         for record in records:
-            is_declared = any(part.ends for part in record.rule.walk())
+            is_declared = any(part.uses_endpoint for part in record.rule.walk())
             assert is_declared or not record.computes_end(), (
                 f"{type(record.rule).__name__} computes where the step ends, w - d, which a rule "
-                "behind it may change; declare ends = True in the class"
+                "behind it may change; declare uses_endpoint = True in the class"
             )
-    names = {type(part).__name__ for part in under_test.make_rule().walk() if part.ends}
+    names = {type(part).__name__ for part in under_test.make_rule().walk() if part.uses_endpoint}
     return f"{', '.join(sorted(names)) or 'no rule'} sets or reads where the step ends"
 
 

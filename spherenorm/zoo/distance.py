@@ -163,7 +163,7 @@ class DAdaptation(Rule):
     momentum: Scalar = hyper("[0, 1)")
     d0: Scalar = hyper("(0, inf)", 1e-6)
 
-    ends = True
+    uses_endpoint = True
 
     state_names = ("start", "s", "gain", "first_norm", "d")
     shared_names = ("d", "gain", "first_norm")

@@ -340,8 +340,8 @@ class EigenbasisMoments(Rule):
 
     state_names = (STEP_KEY, "exp_avg", "exp_avg_sq", "left", "right", "left_basis", "right_basis")
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
@@ -486,8 +486,8 @@ class KroneckerRoots(Rule):
 
     state_names = (STEP_KEY, "left", "right", "left_root", "right_root")
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def init(self, weight: Tensor) -> State:
         x = torch.zeros_like(ROWS.rows(weight))

@@ -405,7 +405,7 @@ def test_what_a_wrapper_would_undo_is_refused_with_the_order_that_works(name, en
 
 def test_a_rule_that_ends_a_step_declares_it():
     class Halfway(sn.Rule):
-        ends = True
+        uses_endpoint = True
 
         def update(self, update, state):
             return update.replace(direction=0.5 * update.direction), {}
