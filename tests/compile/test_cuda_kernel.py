@@ -7,6 +7,8 @@ import math
 import re
 import shutil
 import subprocess
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from spherenorm.compile import BATCHED_DEVICES, RuleKey
 from spherenorm.compile.code import read_header
 from spherenorm.compile.cuda import kernel as cuda_kernel
 from spherenorm.compile.cuda.code import CudaSource, cuda_source
-from spherenorm.compile.cuda.kernel import ShimLaunch, build_cuda_executor, tile
+from spherenorm.compile.cuda.kernel import DriverLaunch, ShimLaunch, build_cuda_executor, tile
 from spherenorm.compile.interface import WeightStep
 from spherenorm.compile.kernel import Export, load_function
 from spherenorm.compile.trace import trace
@@ -223,6 +225,62 @@ def test_replayed_launches_are_steps():
         for ours, theirs in zip(steps, twins, strict=True):
             assert torch.equal(ours.weight, theirs.weight), step
             assert ours.state["step"] == theirs.state["step"] == step + 2
+
+
+DRIVER = """
+extern "C" int cuModuleLoadData(void** module, const void* image) {
+  *module = const_cast<void*>(image);
+  return memcmp(image, "cubin", 5) ? 200 : 0;
+}
+extern "C" int cuModuleGetFunction(void** function, void* module, const char* name) {
+  *function = module;
+  return strcmp(name, "step_weights") ? 500 : 0;
+}
+extern "C" int cuGetErrorString(int error, const char** text) {
+  *text = error == 200 ? "device kernel image is invalid" : "invalid argument";
+  return 0;
+}
+extern "C" int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads,
+                              unsigned y_threads, unsigned z_threads, unsigned shared_bytes,
+                              void* stream, void** parameters, void** extra) {
+  const bool right = !strcmp(static_cast<char*>(function), "cubin") && y == 1 && z == 1 &&
+                     threads == THREADS && y_threads == 1 && z_threads == 1 &&
+                     shared_bytes == 0 && stream == reinterpret_cast<void*>(7) && !extra;
+  int64_t bytes = 0;
+  return right ? launch(static_cast<const Arguments*>(parameters[0]), int(x), 0, &bytes) : 1;
+}"""
+"""A driver whose only kernel is the shim's, and which looks at what it is given."""
+
+
+def test_the_driver_is_called_as_it_is_declared(tmp_path, monkeypatch):
+    batch, steps, key = batch_of("adamp", [(6, 5), (5,), (70, 9)])
+    twin_batch, _, _ = batch_of("adamp", [(6, 5), (5,), (70, 9)])
+    twins = [
+        WeightStep(s.weight.clone(), s.grad, {k: x.clone() for k, x in s.state.items()})
+        for s in steps
+    ]
+    source = read_header("cuda/shim.hpp") + batch.kernel.source.text + DRIVER
+    (tmp_path / "driver.cpp").write_text(source)
+    flags = "-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-march=native"
+    command = ["g++", *flags, *batch.kernel.types, "driver.cpp", "-o", "driver.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    driver = ctypes.CDLL(str(tmp_path / "driver.so"))
+    monkeypatch.setattr(cuda_kernel, "load_library", lambda name: driver)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    stream = SimpleNamespace(cuda_stream=7)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    gpu = torch.device("cuda", 0)
+    launch = DriverLaunch(b"cubin", gpu)
+    object.__setattr__(batch.kernel, "launch", launch)
+    batch.run(steps, key.scalars)
+    twin_batch.run(twins, key.scalars)
+    for ours, theirs in zip(steps, twins, strict=True):
+        assert torch.equal(ours.weight, theirs.weight)
+    stream.cuda_stream = 8
+    with pytest.raises(Unsupported, match="cuLaunchKernel: invalid argument"):
+        batch.run(steps, key.scalars)
+    with pytest.raises(Unsupported, match="cuModuleLoadData: device kernel image is invalid"):
+        DriverLaunch(b"no image", gpu)
 
 
 def test_a_weight_without_a_kernel_steps_batched_and_the_reason_is_shown():
