@@ -154,7 +154,7 @@ class CudaKernel:
         source: of all programs.
         types: compiler flags that choose the types.
         device: on which it runs.
-        launch: it.
+        launch: runs blocks of it on the device.
     """
 
     source: CudaSource
@@ -184,16 +184,16 @@ def build_cuda_executor(
     """
     if dtype not in TYPES:
         raise Unsupported(f"CUDA kernels take no {dtype}")
-    cuda_source([graph])  # may refuse it
+    _cached_source([graph])  # may refuse it
     graphs: list[StepGraph] = []
     for candidate in (*siblings, graph):
         if candidate.structure in (other.structure for other in graphs):
             continue
         with contextlib.suppress(Unsupported):
-            cuda_source([candidate])
+            _cached_source([candidate])
             graphs.append(candidate)
     index = [other.structure for other in graphs].index(graph.structure)
-    source = cuda_source(graphs)
+    source = _cached_source(graphs)
     compute_type, storage_type = TYPES[dtype]
     types = f"-DREAL={compute_type}", f"-DSTORED={storage_type}"
     launch = cached(
@@ -202,6 +202,11 @@ def build_cuda_executor(
     literals = np.array(graph.literals, dtype=np.float64)
     kernel = CudaKernel(source, types, device, launch)
     return CudaExecutor(kernel, index, literals, graph, 16 // compute_dtype(dtype).itemsize)
+
+
+def _cached_source(graphs: Sequence[StepGraph]) -> CudaSource:
+    structures = tuple(graph.structure for graph in graphs)
+    return cached(("CUDA source", structures), lambda: cuda_source(graphs))
 
 
 def _compile(source: str, types: tuple[str, ...], device: torch.device) -> Launch:
@@ -287,7 +292,7 @@ def load_library(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How the blocks of a launch divide a weight; the fields are those of `Weight` in `kernel.hpp`.
+    """The division of a weight among blocks; the fields are those of `Weight` in `kernel.hpp`.
 
     Attributes:
         rows, cols: of the weight.
@@ -412,7 +417,7 @@ class CudaBatch:
 
     @property
     def n_launches(self) -> int:
-        """How many launches a step takes."""
+        """The number of launches of a step."""
         return sum(len(table.launches) for table in self.tables)
 
     @property
