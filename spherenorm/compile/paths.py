@@ -29,6 +29,7 @@ from spherenorm.compile.verify import (
     ResultMismatch,
     RunStep,
     find_mismatch,
+    require_no_capture,
     small_shape,
     verify_executor,
     verify_storage,
@@ -256,6 +257,7 @@ def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> 
     if kind.executor == BatchedExecutor.name:
         return BatchedExecutor(graph, literals)
     if kind.executor == CudaExecutor.name:
+        require_no_capture(kind.device)
         siblings = [_graph_or_none(key, kind.dtype, sibling) for sibling in SIBLING_SHAPES]
         graphs = [sibling for sibling in siblings if sibling is not None]
         return build_cuda_executor(graph, graphs, kind.dtype, kind.device)
