@@ -40,11 +40,24 @@ from spherenorm.rule import Rule, State
 
 BATCHED_DEVICES = {"cuda"}
 """Types of devices whose weights step batched; sharded weights do so on every device."""
-CUDA_KERNEL = os.environ.get("SPHERENORM_CUDA_KERNEL", "0")
-"""1: weights on a GPU step by the CUDA kernel, which no GPU has run yet; shim: those on a CPU do,
-by the same kernel behind `cuda/shim.hpp`, for tests."""
-CUDA_KERNEL_DEVICES = {"1": {"cuda"}, "shim": {"cpu"}}.get(CUDA_KERNEL, set())
-"""Types of devices whose weights step by the CUDA kernel, if there is one for them."""
+
+
+def _cuda_kernel_devices() -> set[str]:
+    """Return the types of devices that $SPHERENORM_CUDA_KERNEL chooses.
+
+    Raises:
+        ValueError: it has another value than 0, 1 and shim.
+    """
+    devices: dict[str, set[str]] = {"0": set(), "1": {"cuda"}, "shim": {"cpu"}}
+    choice = os.environ.get("SPHERENORM_CUDA_KERNEL") or "0"
+    if choice not in devices:
+        raise ValueError(f"SPHERENORM_CUDA_KERNEL must be 0, 1 or shim, got {choice!r}")
+    return devices[choice]
+
+
+CUDA_KERNEL_DEVICES = _cuda_kernel_devices()
+"""Types of devices whose weights step by the CUDA kernel, if there is one for them: those on a GPU
+on request, since no GPU has run it yet; those on a CPU, behind `cuda/shim.hpp`, in tests."""
 SIBLING_SHAPES = ((4,), (4, 3))
 """Shapes whose graphs are programs of a rule's CUDA kernel beside that of the weight."""
 REDUCTIONS = {"sum", "any"}
