@@ -259,7 +259,7 @@ def test_growth_ratios(name, hypers, predicted):
     warm_up = 100 if predicted else 600  # of a bias correction
     held = static_arguments_of_run(name, hypers)
     law, rule = norm_growth(name, **held), sn.bind(name, **hypers).rule
-    values = law.step.traced.values(**hypers)
+    values = law.step.traced.free_values(**hypers)
     keep = 1 - float(drop_transients(law.kappa, law.step).subs(values))
     weight = torch.randn(16, 256, dtype=torch.float64)
     state, sums = rule.init(weight), np.zeros(3)

@@ -6,7 +6,7 @@ A check runs the one simulation loop, `simulate`, on a problem and compares it w
 |---|---|---|
 | norm growth | `check`, `Check` | networks and a toy problem, `PROBLEMS` |
 | equilibrium | `check_equilibrium` | random gradients |
-| turn at rest | `check_turn` | random gradients |
+| turn in equilibrium | `check_turn` | random gradients |
 
 On three of `PROBLEMS` the assumptions of the laws hold; two others break one assumption each.
 """
@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from spherenorm import Recipe, Rule, State, View, as_view, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.equilibria.equilibrium import equilibrium, turn_at_rest
+from spherenorm_theory.equilibria.equilibrium import equilibrium, equilibrium_turn
 from spherenorm_theory.evaluate import Array, Inputs, Values, evaluate, read_step
 from spherenorm_theory.hyper_parameters import (
     resolve_recipe,
@@ -418,7 +418,7 @@ def check(
         differences.append(f"the law is that of {law.name}, the run that of {name}")
     differences += [
         f"the law was derived for {n} = {x!r}, the run has {values[n]!r}"
-        for n, x in traced.structure.items()
+        for n, x in traced.static_arguments.items()
         if n in values and values[n] != x
     ]
     schedule_name = schedule if isinstance(schedule, str) else "a"
@@ -451,12 +451,12 @@ def _check_weights(
 ) -> dict[str, WeightCheck]:
     """Return the check of each weight of a run."""
     traced = law.step.traced
-    symbolic = bind(traced.recipe).defaults.keys() - traced.structure.keys()
+    symbolic = bind(traced.recipe).defaults.keys() - traced.static_arguments.keys()
     views = {name: as_view(view) for name, (_, view) in problem.weights.items()}
     runs: dict[str, list[RecordedStep]] = {name: [] for name in views}
     run = simulate((recipe(**values) for values in numbers), problem, seed)
     for hyper_parameters, steps in zip(numbers, run, strict=True):
-        values = traced.numbers(**{n: x for n, x in hyper_parameters.items() if n in symbolic})
+        values = traced.all_values(**{n: x for n, x in hyper_parameters.items() if n in symbolic})
         for name, (recorded_inputs, new) in steps.items():
             inputs = replace(recorded_inputs, values=values)
             runs[name].append((inputs, new, read_step(law, views[name], inputs, new)))
@@ -500,7 +500,7 @@ def _predict(law: NormLaw, measured: Array, run: list[Values]) -> Array:
     """
     # The first step may be of another kind, as torch's dampening makes it: start with the second.
     start, recursion, norm = 1, law.recursion, law.equation.rhs
-    if law.open_because or law.constant:
+    if law.open_because or law.sets_norm:
         start, recursion = 0, {}
     if law.open_because:
         norm = law.retention**2 * W + S + 2 * law.retention * CROSS
@@ -525,7 +525,7 @@ def _compare_steps(
         if not all(view.rows(x).any(1).all() for x in (inputs.weight, inputs.grad)):
             continue  # the law says nothing about a weight or a gradient of 0
         try:
-            if law.constant:  # the norm is held with several units, too; the step is of one
+            if law.sets_norm:  # the norm is held with several units, too; the step is of one
                 law.verified_domain.require(law.name, inputs.weight)
             new, _ = evaluate(law.split_step, view, inputs)
             error = view.norm(new - after) / view.norm(after)
@@ -633,8 +633,8 @@ def check_equilibrium(
         True
     """
     law = equilibrium(recipe, **static_arguments_of_run(recipe, hyper_parameters))
-    values = law.traced.values(**hyper_parameters)
-    is_matrix = law.factor is not None
+    values = law.traced.free_values(**hyper_parameters)
+    is_matrix = law.orthogonal_factor_step is not None
     entries = math.prod(shape if is_matrix else shape[1:])
     unit = shape if is_matrix else entries
     expected = law.squared_norm(values, unit, math.sqrt(entries - 1))
@@ -644,7 +644,7 @@ def check_equilibrium(
     norm, turn, gamma = _measure(rule, source, warm_up, steps, seed)
     pairs = {
         "|w|": (law.squared_norm(values, unit, gamma) ** 0.5, norm),
-        "effective step": (law.rotation(values, shape), turn),
+        "effective step": (law.effective_step(values, shape), turn),
     }
     return RunCheck(f"{law.name} on random gradients", pairs, RUN_TOLERANCE)
 
@@ -659,10 +659,10 @@ def check_turn(
     seed: int = 0,
     **hyper_parameters: Any,
 ) -> RunCheck:
-    """Run `recipe` under random gradients, and compare with its turn at rest.
+    """Run `recipe` under random gradients, and compare with its turn in equilibrium.
 
     Args:
-        recipe: as for `turn_at_rest`.
+        recipe: as for `equilibrium_turn`.
         shape, steps, warm_up, seed: as for `check_equilibrium`.
         view: view of the units; a recipe that has a `view` takes it, too.
         **hyper_parameters: hyper-parameters of the run.
@@ -677,7 +677,7 @@ def check_turn(
     function = resolve_recipe(recipe)
     if "view" in bind(function).defaults:
         hyper_parameters = {"view": view, **hyper_parameters}
-    predicted = turn_at_rest(recipe, shape=shape, **hyper_parameters)
+    predicted = equilibrium_turn(recipe, shape=shape, **hyper_parameters)
     rule, source = function(**hyper_parameters), RandomGradients(shape, view)
     _, chord, _ = _measure(rule, source, warm_up, steps, seed)
     return RunCheck(f"{recipe}", {"turn": (predicted, 2 * math.asin(chord / 2))}, RUN_TOLERANCE)

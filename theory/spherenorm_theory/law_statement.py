@@ -21,14 +21,14 @@ import sympy as sp
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm_theory.claim import Kind
+from spherenorm_theory.claim import ProofKind
 from spherenorm_theory.hyper_parameters import is_number
 from spherenorm_theory.opaque_rules import RANK, SCALE, SHARE, squared_singular_range
 from spherenorm_theory.printing import (
     SHORT,
     Part,
     Phrase,
-    Statement,
+    Proposition,
     formulas,
     joined,
     names_in,
@@ -41,9 +41,9 @@ if TYPE_CHECKING:  # norm_law imports this module
     from spherenorm_theory.norm_law import NormLaw
 
 
-def law_statement(law: NormLaw) -> Statement:
+def state_law(law: NormLaw) -> Proposition:
     """Return the statement of a law."""
-    return Statement(
+    return Proposition(
         "Proposition",
         law.name,
         (
@@ -57,7 +57,7 @@ def law_statement(law: NormLaw) -> Statement:
 
 def _law_parts(law: NormLaw) -> list[Part]:
     """Return the parts between Setting and Status."""
-    closed = [claim for claim in law.claims if claim.kind is Kind.INDUCTION]
+    closed = [claim for claim in law.claims if claim.kind is ProofKind.INDUCTION]
     relations = [claim.relation for claim in law.claims if claim not in closed]
     parts = [Part("Assume", tuple(_at_time_t(law, x) for x in law.hypotheses))]
     letters = _letters_used(law)
@@ -77,17 +77,17 @@ def _law_parts(law: NormLaw) -> list[Part]:
 
 def _at_time_t(law: NormLaw, phrase: Any) -> Any:
     """Return a phrase at time t, with the numbers that were given."""
-    phrase = law.with_given_numbers(phrase)
+    phrase = law.substitute_given_numbers(phrase)
     formula = phrase.formula if isinstance(phrase, Vector) else phrase
     return map_formulas(formula, lambda x: at(x, t))
 
 
 def _summary(law: NormLaw) -> Phrase:
     """Say in one sentence how the norm changes."""
-    if law.length == Norm("w"):
+    if law.new_norm == Norm("w"):
         return "Each step keeps the norm."
-    if law.length is not None:
-        return "Each step sets the norm to ", law.length, "."
+    if law.new_norm is not None:
+        return "Each step sets the norm to ", law.new_norm, "."
     if law.open_because:
         return (
             "The step's own length adds to the norm, and so does ",
@@ -99,7 +99,7 @@ def _summary(law: NormLaw) -> Phrase:
     if law.cross == 0:
         momentum = "; momentum adds nothing" if law.step.buffers else ""
         return *decay, f"The norm grows by the step's own length alone{momentum}."
-    source = "Momentum" if law.unknowns else "The radial part of the step"
+    source = "Momentum" if law.required_products else "The radial part of the step"
     drift = law.equation.rhs - law.retention**2 * Norm("w") ** 2 - Norm("s") ** 2
     if len(sp.Add.make_args(drift)) > 2:
         drift = _drift(law)
@@ -144,7 +144,7 @@ def setting(law: NormLaw) -> tuple[Phrase, ...]:
 def _step_lines(law: NormLaw) -> Iterator[Phrase]:
     """Yield the new weight and the drive s, each as a line."""
     w, s = (sp.IndexedBase(name) for name in "ws")
-    if law.constant:
+    if law.sets_norm:
         yield w[t + 1], " = ", _at_time_t(law, law.step.weight)
         return
     name = "the step without decay" if law.kappa != 0 else "the step"
@@ -162,7 +162,7 @@ def _letters_used(law: NormLaw) -> list[str]:
         **{symbol.name: symbol for symbol in law.step.facts.scheduled},
     }
     printed = [law.drive, law.cross, *(claim.relation for claim in law.claims)]
-    to_visit, used = [*printed, *([law.step.weight] if law.constant else [])], set[str]()
+    to_visit, used = [*printed, *([law.step.weight] if law.sets_norm else [])], set[str]()
     while to_visit:
         new = {*names_in(to_visit.pop())} & meanings.keys() - used
         used |= new
@@ -209,17 +209,17 @@ def _status(law: NormLaw) -> str:
         reason = law.open_because.rpartition("; so ")[0]
         return f"The norm is an identity in s, and the cross term is open ({reason})"
     derived = "Derived from the recorded step, and compared with its code in float64"
-    if any(claim.kind is Kind.INDUCTION for claim in law.claims):
+    if any(claim.kind is ProofKind.INDUCTION for claim in law.claims):
         return f"{derived}; the closed form is proved by induction over t"
-    if law.constant or (law.cross == 0 and not law.step.facts.scheduled):
+    if law.sets_norm or (law.cross == 0 and not law.step.facts.scheduled):
         return derived
     why = "it has several unknowns, or factors that change from step to step"
     scheduled = sorted(symbol.name for symbol in law.step.facts.scheduled)
     if scheduled:
         verb = "change" if len(scheduled) > 1 else "changes"
         why = f"{' and '.join(scheduled)} {verb} from step to step"
-    elif not law.verified_domain.closed_form_verified and law.growth is not None:
+    elif not law.verified_domain.closed_form_verified and law.cross_recursion is not None:
         why = "the first step is of another kind"
-    elif any(law.recursion[unknown].has(Norm("w")) for unknown in law.unknowns):
+    elif any(law.recursion[unknown].has(Norm("w")) for unknown in law.required_products):
         why = "the norm enters the recursion"
     return f"{derived}; no closed form: {why}"

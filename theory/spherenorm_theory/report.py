@@ -22,8 +22,13 @@ import sympy as sp
 
 from spherenorm import Recipe, bind
 from spherenorm_theory.checks import check, check_equilibrium, switch_on
-from spherenorm_theory.claim import Claim, Kind, Proof, Refutation
-from spherenorm_theory.equilibria.equilibrium import Equilibrium, equilibrium, turn_of, without_eps
+from spherenorm_theory.claim import Claim, Proof, ProofKind, Refutation
+from spherenorm_theory.equilibria.equilibrium import (
+    Equilibrium,
+    equilibrium,
+    turn_of_trace,
+    without_eps,
+)
 from spherenorm_theory.equilibria.mean_field import NoEquilibriumError, drop_transients
 from spherenorm_theory.hyper_parameters import (
     are_numbers,
@@ -37,7 +42,7 @@ from spherenorm_theory.printing import (
     COLUMNS,
     SHORT,
     Part,
-    Statement,
+    Proposition,
     enumerated,
     escape_latex,
     latex,
@@ -124,7 +129,7 @@ def to_text(row: Row) -> str:
         a sum. proved
             1 + 1 = 2
     """
-    is_text = isinstance(row.content, (str, Statement))
+    is_text = isinstance(row.content, (str, Proposition))
     text = str(row.content) if is_text else show(row.content)
     if "\n" in text:
         return f"{text}\n{paragraph('Check', row.status)}" if row.status else text
@@ -157,7 +162,7 @@ def to_latex(sections: Iterable[Section]) -> str:
 
 
 def _latex_lines(row: Row) -> Iterator[str]:
-    if isinstance(row.content, Statement):
+    if isinstance(row.content, Proposition):
         yield row.content.latex()
         return
     yield f"\\paragraph{{{escape_latex(row.name)}}} {escape_latex(row.status)}"
@@ -218,7 +223,7 @@ def _training_row(law: NormLaw, function: Recipe, problem: str, run_values: dict
         if not weight.passed
         for note in weight.notes
     ]
-    verdict = f"{Kind.CHECKED}: {result.verdict} in {TRAINING_STEPS} steps{kind}"
+    verdict = f"{ProofKind.CHECKED}: {result.verdict} in {TRAINING_STEPS} steps{kind}"
     return Row(name, "", "; ".join([verdict, *notes]), good)
 
 
@@ -237,13 +242,13 @@ def equilibrium_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iter
     yield Row("equilibrium", law.proposition(), "")
     try:
         values = _values_that_settle(law, hyper_parameters)
-        run = MATRIX_RUN if law.factor else UNITS_RUN
+        run = MATRIX_RUN if law.orthogonal_factor_step else UNITS_RUN
         result = check_equilibrium(function, **run, **values)
     except ValueError as error:
         yield Row("Run", "", f"not checked: {error}")
         return
     settings = ", ".join(f"{name}={value}" for name, value in values.items())
-    status = f"{Kind.CHECKED if result.passed else 'fails'}: {result}"
+    status = f"{ProofKind.CHECKED if result.passed else 'fails'}: {result}"
     yield Row("Run", settings, status, result.passed)
 
 
@@ -256,8 +261,8 @@ def _values_that_settle(law: Equilibrium, hyper_parameters: dict[str, Any]) -> d
     values |= without_eps(traced.recipe)
     kappa = drop_transients(law.kappa, law.mean.step)
     if kappa.has(traced.symbols.get("weight_decay")):
-        at_one = traced.values(**{**values, "weight_decay": 1.0})
-        kappa_at_one = float(kappa.subs(traced.exact_values).subs(at_one))  # kappa is linear in it
+        at_one = traced.free_values(**{**values, "weight_decay": 1.0})
+        kappa_at_one = float(kappa.subs(traced.given_values).subs(at_one))  # kappa is linear in it
         settling = round(RUN_KAPPA / kappa_at_one, 9)
         values["weight_decay"] = hyper_parameters.get("weight_decay", settling)
         if kappa_at_one * values["weight_decay"] >= MIN_KAPPA:
@@ -269,7 +274,7 @@ def _practice_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iterat
     """Yield the turn per step at usual hyper-parameters, where the recipe has one."""
     try:
         settings, traced = usual_settings(function, hyper_parameters)
-        turn = turn_of(traced, traced.values(**settings))
+        turn = turn_of_trace(traced, traced.free_values(**settings))
     except ValueError:
         return
     numbers = ", ".join(f"{name}={x}" for name, x in settings.items() if name != "eps")
@@ -337,7 +342,9 @@ class ComparedRecipe:
     def turn(self, lr: float) -> float:
         """Return the turn per step at rest, at a learning rate; nan where there is none."""
         with contextlib.suppress(ValueError):
-            return turn_of(self.traced, self.traced.values(**{**self.settings, "lr": lr}))
+            return turn_of_trace(
+                self.traced, self.traced.free_values(**{**self.settings, "lr": lr})
+            )
         return math.nan
 
 
@@ -388,18 +395,18 @@ def _cells(side: ComparedRecipe) -> Iterator[tuple[str, str]]:
     """Yield the lines of one recipe, each with its label."""
     law, formulas = side.law, dict[str, str]()
     if side.equilibrium is not None:
-        formulas = side.equilibrium.formulas()
+        formulas = side.equilibrium.formulas_as_text()
     yield "", law.name.upper()
     retention = "" if law.kappa == 0 else f"({show(law.retention)}) "
     step = f"{retention}w + s, s = {show(law.drive)}"
-    yield "step", f"w' = {show(law.step.weight) if law.constant else step}"
+    yield "step", f"w' = {show(law.step.weight) if law.sets_norm else step}"
     yield "norm", show(law.equation)
-    yield "decay", "none: held" if law.constant else show(law.kappa)
-    is_cross_shown = law.growth is None and law.cross != 0 and not law.constant
+    yield "decay", "none: held" if law.sets_norm else show(law.kappa)
+    is_cross_shown = law.cross_recursion is None and law.cross != 0 and not law.sets_norm
     cross = f"; <w, s> = {show(law.cross)}" if is_cross_shown else ""
     yield "growth", describe_growth(law) + cross
     norm = f"~ {formulas['|w|']}" if "|w|" in formulas else "numbers alone" if formulas else "none"
-    yield "|w| at rest", "held" if law.constant and not formulas else norm
+    yield "|w| at rest", "held" if law.sets_norm and not formulas else norm
     settings = [f"{n}={x}" for n, x in side.settings.items() if n not in ("lr", "eps")]
     turn, square = side.turn(side.settings["lr"]), formulas.get("turn^2", "")
     number = "no number"
@@ -417,16 +424,16 @@ def describe_growth(law: NormLaw) -> str:
         >>> print(describe_growth(norm_growth("sgdp")))
         |s|^2 alone: <w, s> = 0
     """
-    if law.constant:
-        return f"none: |w'| = {show(law.length)}"
+    if law.sets_norm:
+        return f"none: |w'| = {show(law.new_norm)}"
     if law.cross == 0:
         return "|s|^2 alone: <w, s> = 0"
     if law.open_because:
         return f"|s|^2 + 2 <w, s>, open: {law.open_because.rpartition('; so ')[0]}"
-    if law.growth is not None:
-        A, B = law.growth
+    if law.cross_recursion is not None:
+        A, B = law.cross_recursion
         return f"|s|^2 + 2 <w, s>, where <w', s'> = ({show(A)}) <w, s> + ({show(B)}) |s|^2"
-    unknowns = ", ".join(sorted(map(show, law.unknowns)))
+    unknowns = ", ".join(sorted(map(show, law.required_products)))
     return f"|s|^2 + 2 <w, s>, from the recursion of {unknowns}"
 
 
@@ -453,8 +460,8 @@ def _small_squared_turns(*sides: ComparedRecipe) -> Iterator[sp.Expr]:
     """Yield the squared turns for small lr; each hyper-parameter has its recipe's number."""
     for number, side in enumerate(sides, 1):
         law = side.equilibrium
-        if law is not None and law.squared_rotation.is_rational_function():
-            small = law.leading(law.squared_rotation)
+        if law is not None and law.squared_effective_step.is_rational_function():
+            small = law.leading_term(law.squared_effective_step)
             names = {s: f"{SHORT.get(s.name, s.name)}[{number}]" for s in small.free_symbols}
             yield small.subs({s: sp.Symbol(name, positive=True) for s, name in names.items()})
 
@@ -511,7 +518,7 @@ def _statement_row(proof: Proof) -> Row:
         parts.append(Part("Does not hold", readings, displayed=True))
     verdict = proof.verdict if proof.proved else proof.status
     name = ", ".join(filter(None, (proof.name, proof.section)))
-    statement = Statement("Statement", name, tuple(parts), summary=verdict)
+    statement = Proposition("Statement", name, tuple(parts), summary=verdict)
     return Row(proof.name, statement, "", proof.proved)
 
 

@@ -63,9 +63,9 @@ class RunLaw:
             scale-invariant), its code takes another step at these numbers, or there is none.
         """
         law, hyper_parameters = self._law(measured, norm_growth)
-        if law is None or law.constant:
+        if law is None or law.sets_norm:
             return math.nan if law is None else measured.norm_before
-        values = law.step.traced.values(**hyper_parameters)
+        values = law.step.traced.free_values(**hyper_parameters)
         try:
             verify_numbers(law, values)
         except DifferenceError:
@@ -89,8 +89,12 @@ class RunLaw:
         if law is None:
             return math.nan
         with suppress(ValueError):  # no equilibrium at these numbers, or no angle for the chord
-            shape = similar_shape(self._shapes[measured.weight]) if law.factor else (64, 64)
-            chord = law.rotation(law.traced.values(**hyper_parameters), shape)
+            shape = (
+                similar_shape(self._shapes[measured.weight])
+                if law.orthogonal_factor_step
+                else (64, 64)
+            )
+            chord = law.effective_step(law.traced.free_values(**hyper_parameters), shape)
             return 2 * math.asin(chord / 2)
         return math.nan
 

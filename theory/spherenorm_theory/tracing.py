@@ -49,7 +49,7 @@ POWERS_OF_SIZE = [sp.Rational(p, 2) for p in (2, 1, -1, -2, 4, -4)]
 RESERVED = frozenset(
     [
         *("1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "c", "q", "rank", "O", "N", "T"),
-        *("gamma", "t", "turn"),
+        *("gamma", "t", "step"),
     ]
 )
 """The names of symbols that laws have of their own."""
@@ -84,7 +84,7 @@ class Trace:
             the weight.
         states: names of the states.
         symbols: symbol of each hyper-parameter that is an input.
-        exact_values: the exact numbers of the hyper-parameters that were given; a law is derived
+        given_values: the exact numbers of the hyper-parameters that were given; a law is derived
             with symbols, which these replace at last.
         intervals: open interval of each input; 0 is an end, as it selects other code.
         scalar_states: states of one number per unit or one for all (a counter, a second moment per
@@ -101,7 +101,7 @@ class Trace:
         >>> traced = trace("sgd", weight_decay=0.0, dampening=0.0)
         >>> [*traced.symbols], traced.states
         (['lr', 'momentum'], ('momentum_buffer',))
-        >>> traced.values(lr=0.1, momentum=0.9)
+        >>> traced.free_values(lr=0.1, momentum=0.9)
         {lr: 0.1, momentum: 0.9}
     """
 
@@ -110,7 +110,7 @@ class Trace:
     record: Record
     states: tuple[str, ...]
     symbols: Mapping[str, sp.Symbol]
-    exact_values: Mapping[sp.Symbol, sp.Expr]
+    given_values: Mapping[sp.Symbol, sp.Expr]
     intervals: Mapping[str, Interval]
     scalar_states: tuple[str, ...]
     counters: tuple[str, ...]
@@ -128,7 +128,7 @@ class Trace:
     @cached_property
     def symbolic(self) -> Mapping[str, sp.Symbol]:
         """The symbols for which no number was given."""
-        return {name: s for name, s in self.symbols.items() if s not in self.exact_values}
+        return {name: s for name, s in self.symbols.items() if s not in self.given_values}
 
     @cached_property
     def domains(self) -> Mapping[sp.Symbol, Interval]:
@@ -142,12 +142,12 @@ class Trace:
         return {name: value for name, value in scalars.items() if name not in self.symbolic}
 
     @cached_property
-    def structure(self) -> Mapping[str, Any]:
+    def static_arguments(self) -> Mapping[str, Any]:
         """The hyper-parameters of which no part is a symbol; a tuple such as betas as a whole."""
         values, names = self.hyper_parameters, scalar_names(self.hyper_parameters)
         return {n: values[n] for n in values if self.symbols.keys().isdisjoint(names[n])}
 
-    def values(self, **hyper_parameters: Any) -> dict[sp.Symbol, float]:
+    def free_values(self, **hyper_parameters: Any) -> dict[sp.Symbol, float]:
         """Return numbers for the free symbols, given or default.
 
         Args:
@@ -176,9 +176,9 @@ class Trace:
                 )
         return {s: self._check_number(name, numbers[name]) for name, s in self.symbolic.items()}
 
-    def numbers(self, **hyper_parameters: Any) -> dict[str, float]:
+    def all_values(self, **hyper_parameters: Any) -> dict[str, float]:
         """Return the numbers of all symbols by name, including those that the law fixes."""
-        values = {**self.values(**hyper_parameters), **self.exact_values}
+        values = {**self.free_values(**hyper_parameters), **self.given_values}
         return {symbol.name: float(x) for symbol, x in values.items()}
 
     def _check_number(self, name: str, value: Any) -> float:
@@ -233,7 +233,7 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **hyper_parameters: 
             units of a weight.
 
     Example:
-        >>> trace("sgd", nesterov=True).structure["nesterov"], list(trace("sgd").symbols)
+        >>> trace("sgd", nesterov=True).static_arguments["nesterov"], list(trace("sgd").symbols)
         (True, ['lr', 'momentum', 'dampening', 'weight_decay'])
     """
     if isinstance(recipe, Trace):
@@ -257,7 +257,7 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **hyper_parameters: 
     return _trace_cached(function, dimension, key)
 
 
-def with_given_numbers_as_constants(traced: Trace) -> Trace:
+def trace_with_given_numbers_as_constants(traced: Trace) -> Trace:
     """Record a step again, with the given numbers as Python numbers, as code branches on them.
 
     Raises:
@@ -265,7 +265,9 @@ def with_given_numbers_as_constants(traced: Trace) -> Trace:
     """
     inputs: dict[str, sp.Expr | None] = dict.fromkeys(traced.symbolic)
     with torch.no_grad():
-        return _record(traced.recipe, traced.hyper_parameters, inputs, math.prod(traced.shape))
+        return _record_trace(
+            traced.recipe, traced.hyper_parameters, inputs, math.prod(traced.shape)
+        )
 
 
 @lru_cache(maxsize=512)
@@ -289,15 +291,15 @@ def _trace_with_fallback(function: Recipe, dimension: int, fixed: Mapping[str, A
         elif isinstance(x, float) and x != 0:
             inputs[name] = exact(x)
     try:
-        return _record(function, values, inputs, dimension)
+        return _record_trace(function, values, inputs, dimension)
     except TraceError:
         symbolic = {name: None for name, number in inputs.items() if number is None}
         if len(symbolic) == len(inputs):
             raise
-        return _record(function, values, symbolic, dimension)
+        return _record_trace(function, values, symbolic, dimension)
 
 
-def _record(
+def _record_trace(
     function: Recipe,
     values: Mapping[str, Any],
     inputs: Mapping[str, sp.Expr | None],
@@ -336,16 +338,16 @@ def _record(
 
         return record(step, *tensors.values(), weight, grad, *state.values())
 
-    with _errors_named(name):
+    with _as_trace_errors(name):
         # Rules check the intervals of Python numbers, and not of tensors.
         refuse_blocks(function(**values))
         rule = function(**substitute_inputs(values, tensors))
     if not isinstance(rule, Rule):
         raise TypeError(f"{name} must return a rule, got {rule!r}")
     intervals = {key: _interval(rule, function, values, tensors, key) for key in tensors}
-    with _errors_named(name):
+    with _as_trace_errors(name):
         transparent_rule, opaque_rules = replace_opaque_rules(rule)
-        refuse_rules(transparent_rule, opaque_rules)
+        refuse_interacting_units(transparent_rule, opaque_rules)
         views = views_of(transparent_rule)
         state_names = states_of_opaque_rules(transparent_rule).values()
         opaque_states = {key for names in state_names for key in names.values()} - {"step"}
@@ -366,7 +368,7 @@ def _record(
         record=general_record,
         states=tuple(state),
         symbols=symbols,
-        exact_values={symbols[key]: x for key, x in inputs.items() if x is not None},
+        given_values={symbols[key]: x for key, x in inputs.items() if x is not None},
         intervals=intervals,
         scalar_states=tuple(key for key, x in transparent.items() if x.numel() == 1),
         counters=tuple(key for key, x in transparent.items() if x.ndim == 0),
@@ -471,7 +473,7 @@ def _interval(
 
 
 @contextlib.contextmanager
-def _errors_named(name: str) -> Iterator[None]:
+def _as_trace_errors(name: str) -> Iterator[None]:
     """Raise each error as a TraceError that names the recipe.
 
     The message has the line of code, unless the error is a ValueError.
@@ -567,7 +569,7 @@ def refuse_blocks(rule: object) -> None:
         )
 
 
-def refuse_rules(rule: Rule, opaque_rules: tuple[Rule, ...]) -> None:
+def refuse_interacting_units(rule: Rule, opaque_rules: tuple[Rule, ...]) -> None:
     """Refuse rules that act on several weights, or on several units, at once.
 
     Raises:

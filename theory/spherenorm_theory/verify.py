@@ -184,9 +184,9 @@ def _verify_numbers(law: NormLaw, values: tuple[tuple[sp.Symbol, float], ...]) -
     view, shape = _one_unit(traced)
     options = {"plain": True, "numbers": numbers}
     for n, kind in enumerate(("later", "any", "any")):
-        _agrees_in_case(step, view, shape, kind, 4, n, **options)
+        _verify_case(step, view, shape, kind, 4, n, **options)
     for count in _counts_near(numbers) if step.counters else ():
-        _agrees_in_case(step, view, shape, "any", 5, count, counts=[count], **options)
+        _verify_case(step, view, shape, "any", 5, count, counts=[count], **options)
 
 
 def _one_unit(traced: Trace) -> tuple[View, Shape]:
@@ -222,7 +222,7 @@ def _refuse_defaults_outside(step: Step) -> None:
 def _usual_numbers(traced: Trace, rng: np.random.Generator) -> dict[str, Any]:
     """Draw usual hyper-parameters, by the names of inputs; given numbers stay."""
     return {
-        name: float(traced.exact_values.get(s, _draw_usual(traced.intervals[name], rng)))
+        name: float(traced.given_values.get(s, _draw_usual(traced.intervals[name], rng)))
         for name, s in traced.symbols.items()
     }
 
@@ -230,7 +230,7 @@ def _usual_numbers(traced: Trace, rng: np.random.Generator) -> dict[str, Any]:
 def _wide_numbers(traced: Trace, rng: np.random.Generator) -> dict[str, Any]:
     """Draw hyper-parameters that may be tiny, large, or near the ends of their intervals."""
     return {
-        name: float(traced.exact_values.get(s, _draw_wide(traced.intervals[name], rng)))
+        name: float(traced.given_values.get(s, _draw_wide(traced.intervals[name], rng)))
         for name, s in traced.symbols.items()
     }
 
@@ -252,7 +252,7 @@ def _defaults_inside_intervals(traced: Trace) -> dict[str, Any]:
     return {
         name: numbers[name]
         for name, symbol in traced.symbols.items()
-        if symbol in traced.exact_values or float(numbers[name]) in traced.intervals[name]
+        if symbol in traced.given_values or float(numbers[name]) in traced.intervals[name]
     }
 
 
@@ -425,24 +425,24 @@ def _verify_one_unit(step: Step) -> None:
     traced, (view, shape) = step.traced, _one_unit(step.traced)
     n_random = n_default = 0
     for n, (scale, kind) in enumerate(itertools.product((*SCALES, 1.0), STEPS_BEFORE)):
-        n_random += _agrees_in_case(step, view, shape, kind, 0, n, scale=scale)
-    n_random += _agrees_in_case(step, view, shape, "first", 0, 12, plain=True)
+        n_random += _verify_case(step, view, shape, kind, 0, n, scale=scale)
+    n_random += _verify_case(step, view, shape, "first", 0, 12, plain=True)
     for n, kind in zip(range(WIDE_DRAWS), itertools.cycle(["any", "later"]), strict=False):
         numbers = _wide_numbers(traced, np.random.default_rng([8, n]))
         options = {"plain": True, "numbers": numbers, "rounded": True}
-        n_random += _agrees_in_case(step, view, shape, kind, 9, n, **options)
+        n_random += _verify_case(step, view, shape, kind, 9, n, **options)
     defaults = _default_numbers(traced, np.random.default_rng(10))
     options = {"plain": _accepts(traced, defaults), "numbers": defaults}
     for n, kind in enumerate(("first", "later")):
-        n_default += _agrees_in_case(step, view, shape, kind, 11, n, **options)
+        n_default += _verify_case(step, view, shape, kind, 11, n, **options)
     counts = [9, *((*OTHER_COUNTS, *_counts_near(defaults)) if step.counters else ())]
     for n, count in enumerate(counts):
-        _agrees_in_case(step, view, shape, "any", 12, n, counts=[count], **options)
+        _verify_case(step, view, shape, "any", 12, n, counts=[count], **options)
     for n, (scales, kind) in enumerate(itertools.product(FAR_SCALES, ("first", "later"))):
-        _agrees_in_case(step, view, shape, kind, 14, n, scales=scales, **options)
+        _verify_case(step, view, shape, kind, 14, n, scales=scales, **options)
     if not traced.opaque_rules:  # an iteration computes in a type of its own
-        _agrees_in_case(step, view, shape, "later", 15, dtype=torch.float32, **options)
-    _agrees_in_case(step, view, shape, "later", 13, numbers=defaults)
+        _verify_case(step, view, shape, "later", 15, dtype=torch.float32, **options)
+    _verify_case(step, view, shape, "later", 13, numbers=defaults)
     for n_inside, inputs in ((n_random, "random inputs"), (n_default, "inputs at its own numbers")):
         if not n_inside:
             assumed = "; ".join(map(show, step.facts.hypotheses))
@@ -452,7 +452,7 @@ def _verify_one_unit(step: Step) -> None:
             )
 
 
-def _agrees_in_case(
+def _verify_case(
     step: Step, view: View, shape: Shape, kind: str, *seed: int, **options: Any
 ) -> bool:
     """Compare law and code in one case.

@@ -241,7 +241,7 @@ class MeanStep:
             NoEquilibriumError: the map reaches none.
         """
         function, traced, n_products = self._function, self.step.traced, len(self.pairs)
-        numbers = {**{s: float(x) for s, x in traced.exact_values.items()}, **values}
+        numbers = {**{s: float(x) for s, x in traced.given_values.items()}, **values}
         n_entries = shape if isinstance(shape, int) else math.prod(shape)
         constants = [*(numbers[s] for s in traced.symbols.values()), float(n_entries)]
         rows, columns = (np.array(x) for x in np.triu_indices(len(self.after)))
@@ -291,8 +291,8 @@ class FixedPoint:
     radius: float
 
     @property
-    def chord(self) -> float:
-        """The effective step |w'/|w'| - w/|w||."""
+    def effective_step(self) -> float:
+        """The effective step |w'/|w'| - w/|w||, the chord of the turn."""
         return 2 * math.sin(self.turn / 2)
 
 
@@ -323,23 +323,23 @@ def find_fixed_point(
                 x, _ = _check_point(function(x), options)
         except (ArithmeticError, ValueError, TypeError, NameError) as error:
             raise NoEquilibriumError(
-                f"{name}: its angles do not rest at {settings}: {error}"
+                f"{name}: its angles do not become stationary at {settings}: {error}"
             ) from error
         with contextlib.suppress(ArithmeticError, ValueError):  # the Newton step may leave the map
             newton_step, plain_step, radius = _newton(function, x, options)
             longest = np.abs(newton_step).max(initial=options.min_square)
             guess = x + newton_step * min(1.0, options.max_newton_step / longest)
-            _, squared_chord = _check_point(function(guess), options)
+            _, squared_step = _check_point(function(guess), options)
             converged = (
                 np.abs(newton_step).max() <= options.newton_tol
                 or plain_step <= options.rounding_tol
             )
             attracts = radius <= 1 + options.difference
             if converged and plain_step <= options.plain_tol and attracts:
-                half_chord = min(math.sqrt(max(squared_chord, 0.0)) / 2, 1.0)
+                half_chord = min(math.sqrt(max(squared_step, 0.0)) / 2, 1.0)
                 return FixedPoint(math.exp(guess[0] / 2), 2 * math.asin(half_chord), radius)
             x = guess
-    raise NoEquilibriumError(f"{name}: its angles do not rest at {settings}")
+    raise NoEquilibriumError(f"{name}: its angles do not become stationary at {settings}")
 
 
 def _newton(

@@ -19,7 +19,7 @@ from spherenorm_theory.claim import (
     Claim,
     Hypothesis,
     Induction,
-    Kind,
+    ProofKind,
     Refutation,
     Substitution,
     substitute,
@@ -40,7 +40,7 @@ w, g, m = map(Vector.atom, "wgm")
 G, M, P, Q, S, W, W_NEXT = (Norm(name) ** 2 for name in ("g", "m", "p", "q", "s", "w", "w'"))
 WM, WP, WS = (Inner("w", name) for name in "mps")
 
-AT_REST = "m_0 = 0"
+ZERO_INITIAL_MOMENTUM = "m_0 = 0"
 CONSTANT = "lr, momentum constant"
 WITHOUT_DECAY: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
 """Hyper-parameters of the paper's momentum, which has neither decay nor dampening."""
@@ -151,7 +151,7 @@ def derived_from(
     record: ProofContext,
     *lemmas: Claim,
     difference: sp.Expr | None = None,
-    kind: Kind | None = None,
+    kind: ProofKind | None = None,
 ) -> Claim:
     """Claim a relation that follows from the record of a step, and from earlier claims.
 
@@ -165,8 +165,8 @@ def derived_from(
     """
     context = record.with_lemmas(*lemmas)
     if kind is None:
-        by_induction = any(lemma.kind is Kind.INDUCTION for lemma in lemmas)
-        kind = Kind.INDUCTION if by_induction else Kind.DERIVED
+        by_induction = any(lemma.kind is ProofKind.INDUCTION for lemma in lemmas)
+        kind = ProofKind.INDUCTION if by_induction else ProofKind.DERIVED
     certificate = () if difference is None else (difference,)
     return Claim(
         about,
@@ -213,7 +213,9 @@ def by_induction(
         hypotheses = _distinct(*record.step.hypotheses, *assuming, *record.hypotheses)
         substitution = record.substitution(*certificate)
     induction = Induction(t, start, after, step)
-    return Claim(about, relation, Kind.INDUCTION, substitution, difference, induction, hypotheses)
+    return Claim(
+        about, relation, ProofKind.INDUCTION, substitution, difference, induction, hypotheses
+    )
 
 
 def _recursion_of(claim: Claim) -> Substitution:
