@@ -59,7 +59,7 @@ class Problem:
     """A training problem, from random weights.
 
     Attributes:
-        weights: for each weight, its shape and the view whose units are (meant to be)
+        weights: shape of each weight, and the view whose units are (meant to be)
             scale-invariant.
         loss: the loss of the weights, with noise from a generator.
     """
@@ -239,7 +239,8 @@ class WeightCheck:
     """The check of one weight.
 
     Attributes:
-        measured, predicted: |w_t|^2 of the run and of the law, of shape (steps + 1, units).
+        measured: |w_t|^2 of the run, of shape (steps + 1, units).
+        predicted: |w_t|^2 of the law, of the same shape.
         step_errors: relative differences of the law's own step to the rule's, for some steps.
         notes: the assumptions that fail for the weight, with numbers.
         applies: True if the rule acts on the units of the weight, and not on others.
@@ -364,7 +365,8 @@ def check(
     and at some of them the rule's step with the one that the law's formulas give.
 
     Args:
-        recipe: as for `norm_growth`; it takes the steps, whatever the law.
+        recipe: a recipe, its registered name, or "module:function"; it takes the steps, whatever
+            the law.
         problem: a name from `PROBLEMS`, or a problem of your own.
         steps: number of steps.
         seed: seed of weights and data.
@@ -597,11 +599,11 @@ def _measure(
     run = simulate(repeat(rule, warm_up + steps), source, seed)
     for weights in islice(run, warm_up, None):
         inputs, new = weights["w"]
-        turned = new / view.norm(new) - inputs.weight / view.norm(inputs.weight)
-        norm, turn, grad = (view.inner(x, x) for x in (inputs.weight, turned, inputs.grad))
-        mean_squares.append([x.mean().item() for x in (norm, turn, norm * grad)])
-    norm, turn, gamma = np.sqrt(np.mean(mean_squares, 0)).tolist()
-    return norm, turn, gamma
+        chord = new / view.norm(new) - inputs.weight / view.norm(inputs.weight)
+        norm, step, grad = (view.inner(x, x) for x in (inputs.weight, chord, inputs.grad))
+        mean_squares.append([x.mean().item() for x in (norm, step, norm * grad)])
+    norm, effective_step, gamma = np.sqrt(np.mean(mean_squares, 0)).tolist()
+    return norm, effective_step, gamma
 
 
 def check_equilibrium(
@@ -616,7 +618,7 @@ def check_equilibrium(
     """Run `recipe` with weight decay under random gradients, and compare with its equilibrium.
 
     Args:
-        recipe: as for `equilibrium`.
+        recipe: a recipe, its registered name, or "module:function".
         shape: shape of the weight: one unit per index of dimension 0; for an orthogonal factor, one
             matrix.
         steps: number of measured steps.
@@ -641,10 +643,10 @@ def check_equilibrium(
     view = "layer" if is_matrix else "channel"
     source = RandomGradients(shape, view, norm=math.sqrt(expected / 2))
     rule = law.traced.recipe(**hyper_parameters)
-    norm, turn, gamma = _measure(rule, source, warm_up, steps, seed)
+    norm, effective_step, gamma = _measure(rule, source, warm_up, steps, seed)
     pairs = {
         "|w|": (law.squared_norm(values, unit, gamma) ** 0.5, norm),
-        "effective step": (law.effective_step(values, shape), turn),
+        "effective step": (law.effective_step(values, shape), effective_step),
     }
     return RunCheck(f"{law.name} on random gradients", pairs, RUN_TOLERANCE)
 
@@ -662,8 +664,11 @@ def check_turn(
     """Run `recipe` under random gradients, and compare with its turn in equilibrium.
 
     Args:
-        recipe: as for `equilibrium_turn`.
-        shape, steps, warm_up, seed: as for `check_equilibrium`.
+        recipe: a recipe, its registered name, or "module:function".
+        shape: shape of the weight.
+        steps: number of measured steps.
+        warm_up: number of steps before these.
+        seed: seed of the weight and the gradients.
         view: view of the units; a recipe that has a `view` takes it, too.
         **hyper_parameters: hyper-parameters of the run.
 
@@ -679,5 +684,6 @@ def check_turn(
         hyper_parameters = {"view": view, **hyper_parameters}
     predicted = equilibrium_turn(recipe, shape=shape, **hyper_parameters)
     rule, source = function(**hyper_parameters), RandomGradients(shape, view)
-    _, chord, _ = _measure(rule, source, warm_up, steps, seed)
-    return RunCheck(f"{recipe}", {"turn": (predicted, 2 * math.asin(chord / 2))}, RUN_TOLERANCE)
+    _, effective_step, _ = _measure(rule, source, warm_up, steps, seed)
+    measured = 2 * math.asin(effective_step / 2)
+    return RunCheck(f"{recipe}", {"turn": (predicted, measured)}, RUN_TOLERANCE)

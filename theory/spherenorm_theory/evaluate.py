@@ -195,7 +195,8 @@ class Inputs:
     """Inputs of one step.
 
     Attributes:
-        weight, grad: weight and gradient, of one shape.
+        weight: the weight before the step.
+        grad: the gradient, of the weight's shape.
         state: the state, as the rule's `init` or `step` returns it.
         values: numbers for the hyper-parameters, by the names of their symbols.
     """
@@ -341,9 +342,9 @@ def check_assumptions(step: Step, values: Values, dtype: torch.dtype = torch.flo
         smallest = np.min(values.scalar(symbol))
         breaks_positive = symbol.is_positive and not smallest > 0
         if breaks_positive or (symbol.is_nonnegative and not smallest >= 0):
-            sign = "positive" if symbol.is_positive else "at least 0"
             raise OutsideError(
-                f"{name}: the law has {atom} {sign}, as steps leave it; got {smallest}"
+                f"{name}: the law needs {atom} {'> 0' if symbol.is_positive else '>= 0'}, as steps "
+                f"leave it; got {smallest}"
             )
     for relation in step.facts.hypotheses:
         if not values.scalar(relation).all():

@@ -244,10 +244,10 @@ class NormLaw:
         """Compute the law's step w' = (1 - kappa) w + s and the new state in numbers.
 
         Args:
-            weight: of any shape that `verified_domain.view` splits into units; of one unit where
-                `verified_domain.multi_unit` is False.
-            gradient: of the weight's shape; orthogonal to each unit where the law assumes that.
-            state: as the rule's `init` or `step` returns it.
+            weight: a weight that `verified_domain.view` splits into units, or that is one unit
+                where `verified_domain.multi_unit` is False.
+            gradient: the gradient, orthogonal to each unit where the law assumes that.
+            state: the state, as the rule's `init` or `step` returns it.
             **hyper_parameters: numbers; the others have the recipe's defaults.
 
         Returns:
@@ -299,7 +299,7 @@ def verified_trace(recipe: str | Recipe | Trace, **hyper_parameters: Any) -> Tra
     """Return a trace whose law agrees with its code, as other laws are derived from it.
 
     Args:
-        recipe: as for `norm_growth`.
+        recipe: a recipe, its registered name, "module:function", or a trace.
         **hyper_parameters: values at which hyper-parameters are fixed.
 
     Raises:

@@ -94,8 +94,8 @@ class RunLaw:
                 if law.orthogonal_factor_step
                 else (64, 64)
             )
-            chord = law.effective_step(law.traced.free_values(**hyper_parameters), shape)
-            return 2 * math.asin(chord / 2)
+            effective_step = law.effective_step(law.traced.free_values(**hyper_parameters), shape)
+            return 2 * math.asin(effective_step / 2)
         return math.nan
 
     def _law(self, measured: Measurement, derive: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
@@ -120,8 +120,8 @@ def run_law(optimizer: Any, *, model: nn.Module | None = None) -> RunLaw:
     """Return the law of an optimizer's run, for `probe(law=...)` and `Page(equilibrium=...)`.
 
     Args:
-        optimizer: of this library, or SGD, Adam, AdamW or RMSprop of torch; or a wrapper that holds
-            one as `.optimizer`.
+        optimizer: an optimizer of this library, or SGD, Adam, AdamW or RMSprop of torch; or a
+            wrapper that holds one as `.optimizer`.
         model: gives the weights their names, as for `probe`.
 
     Raises:

@@ -78,7 +78,8 @@ class Trace:
     """A recorded step of a recipe.
 
     Attributes:
-        name, recipe: name and function of the recipe.
+        name: the recipe's name.
+        recipe: the recipe, a function.
         record: the operations, from the hyper-parameters, the weight, the gradient and the states
             to the weight and the states, with c d^p in place of numbers that follow the size d of
             the weight.
@@ -156,25 +157,24 @@ class Trace:
 
         Raises:
             ValueError: one is unknown, not a finite number, outside its interval, or another value
-                than the one at which the law holds it.
+                than the one at which the law fixes it.
         """
-        held_values = {n: x for n, x in hyper_parameters.items() if n in self.hyper_parameters}
         inputs = {
-            n: x for n, x in hyper_parameters.items() if n in {*self.symbols} - {*held_values}
+            name: x
+            for name, x in hyper_parameters.items()
+            if name in self.symbols and name not in self.hyper_parameters
         }
-        unknown = {n: x for n, x in hyper_parameters.items() if n not in {*held_values, *inputs}}
-        used = resolve_hyper_parameters(
-            self.recipe, {**self.hyper_parameters, **held_values, **unknown}
-        )
-        numbers = {**scalars_by_name(used), **inputs}
-        for name, value in self.fixed_values.items():
-            given_value = numbers.get(name)
-            if not _is_same(given_value, value):
+        arguments = {n: x for n, x in hyper_parameters.items() if n not in inputs}
+        used = resolve_hyper_parameters(self.recipe, {**self.hyper_parameters, **arguments})
+        scalars = {**scalars_by_name(used), **inputs}
+        for name, fixed_value in self.fixed_values.items():
+            value = scalars.get(name)
+            if not _is_same(value, fixed_value):
                 raise ValueError(
-                    f"{self.name}: the law holds {name} at {value!r}, got {given_value!r}; derive "
-                    f"one for it: norm_growth(..., {name}={given_value!r})"
+                    f"{self.name}: the law fixes {name} at {fixed_value!r}, got {value!r}; derive "
+                    f"one for it: norm_growth(..., {name}={value!r})"
                 )
-        return {s: self._check_number(name, numbers[name]) for name, s in self.symbolic.items()}
+        return {s: self._check_number(name, scalars[name]) for name, s in self.symbolic.items()}
 
     def all_values(self, **hyper_parameters: Any) -> dict[str, float]:
         """Return the numbers of all symbols by name, including those that the law fixes."""
@@ -189,10 +189,12 @@ class Trace:
         except (TypeError, ValueError):
             number = math.nan
         if number not in interval or not math.isfinite(number):
-            advice = ""
             if number == 0:
-                advice = "; 0 has a law of its own, which is derived where it is given"
-            raise ValueError(f"{self.name}: {name} must be in {interval}, got {value!r}{advice}")
+                raise ValueError(
+                    f"{self.name}: {name} must be in {interval}, got {value!r}; 0 has a law of its "
+                    f"own: norm_growth(..., {name}=0.0)"
+                )
+            raise ValueError(f"{self.name}: {name} must be in {interval}, got {value!r}")
         return number
 
 
@@ -211,7 +213,7 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **hyper_parameters: 
     The weight has the shape (1, dimension) for the views channel and layer. Each numeric
     hyper-parameter becomes a 0-dim tensor input, and so a symbol; a tuple of numbers such as
     `betas` becomes one symbol per entry (beta1, beta2). A float that is given is a symbol too,
-    which its number replaces in the finished law. Any other given value is structure, which selects
+    which its number replaces in the finished law. Any other given value is static, and selects
     the code that is recorded: booleans, strings, None, and numbers such as 0 at which a recipe
     leaves a rule out.
 
@@ -481,23 +483,29 @@ def _as_trace_errors(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = " ".join(str(error).split()).removeprefix(f"{name}: ")
-        if isinstance(error, Unsupported) or "integer tensors" in text:
-            text = (
-                "the step takes a number out of a tensor (an `if` on a tensor, .item(), float(), "
-                "range(n)), so that it cannot be traced; use torch.where, or hold the "
-                "hyper-parameter that it asks for at a number"
-            )
-        elif not isinstance(error, ValueError):
-            frames = [
-                frame
-                for frame in traceback.extract_tb(error.__traceback__)
-                if "torch" not in Path(frame.filename).parts
-                and Path(frame.filename).parent != Path(__file__).parent
-            ]
-            line = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-            text = f"{type(error).__name__}: {text}{line}"
-        raise TraceError(f"{name}: {text}") from error
+        reason = " ".join(str(error).split()).removeprefix(f"{name}: ")
+        if isinstance(error, Unsupported) or "integer tensors" in reason:
+            raise TraceError(
+                f"{name}: the step takes a number out of a tensor (an `if` on a tensor, .item(), "
+                "float(), range(n)), so that it cannot be traced; use torch.where, or fix the "
+                "hyper-parameter that the branch tests, as in norm_growth(..., nesterov=True)"
+            ) from error
+        if isinstance(error, ValueError):
+            raise TraceError(f"{name}: {reason}") from error
+        raise TraceError(
+            f"{name}: {type(error).__name__}: {reason}{_describe_user_line(error)}"
+        ) from error
+
+
+def _describe_user_line(error: Exception) -> str:
+    """Return the last line of code outside of torch and this package, as " (file.py:12)"."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "torch" not in Path(frame.filename).parts
+        and Path(frame.filename).parent != Path(__file__).parent
+    ]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 # Units
@@ -570,7 +578,7 @@ def refuse_blocks(rule: object) -> None:
 
 
 def refuse_interacting_units(rule: Rule, opaque_rules: tuple[Rule, ...]) -> None:
-    """Refuse rules that act on several weights, or on several units, at once.
+    """Refuse rules whose units, or whose weights, interact.
 
     Raises:
         TraceError: naming the rule.
@@ -578,7 +586,7 @@ def refuse_interacting_units(rule: Rule, opaque_rules: tuple[Rule, ...]) -> None
     for part in rule.walk():
         name = type(part).__name__
         if type(part).global_sum_terms is not Rule.global_sum_terms:
-            raise TraceError(f"{name} measures all weights together, and a law is of one")
+            raise TraceError(f"{name} needs sums over all weights, and a law is about one weight")
         if isinstance(part, r.FixedSpectralNorm):
             raise TraceError(
                 f"units interact: {name} divides by the largest singular value, which powers of "

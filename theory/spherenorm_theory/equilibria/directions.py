@@ -88,7 +88,8 @@ class HomogeneousStep:
         atom: the atom u.
         direction: what u is: a sign, or an orthogonal factor (behind `Graft`, with its length).
         argument: D, of which u is a function.
-        retention, factor: a and c, functions of |w|, |u|, <w, u> and the hyper-parameters.
+        retention: a, a function of |w|, |u|, <w, u> and the hyper-parameters.
+        factor: c, a function of the same.
     """
 
     step: Step

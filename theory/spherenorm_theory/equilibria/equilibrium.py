@@ -291,7 +291,7 @@ def equilibrium(recipe: str | Recipe | Trace, **hyper_parameters: Any) -> Equili
     """Derive the norm and the effective step of a scale-invariant weight in equilibrium.
 
     Args:
-        recipe: as for `norm_growth`.
+        recipe: a recipe, its registered name, "module:function", or a trace.
         **hyper_parameters: values at which hyper-parameters are fixed; eps=0.0 for preconditioned
             recipes, whose eps spoils the closed form.
 
@@ -364,10 +364,10 @@ def _attracting_point(mean: MeanStep | HomogeneousStep, kappa: sp.Expr) -> tuple
             return point
     vectors = (step.weight, *step.algebra.combinations.values())
     coefficients = sp.Tuple(*(c for vector in vectors for c in vector.values()))
-    advice = "; eps=0.0 holds it at 0" if eps in coefficients.free_symbols else ""
     raise NoEquilibriumError(
         f"{step.traced.name}: the step does not scale with the lengths of weight and gradients, so "
-        f"that no one norm stands for all{advice}"
+        "that no one norm stands for all"
+        f"{'; eps=0.0 holds it at 0' if eps in coefficients.free_symbols else ''}"
     )
 
 
@@ -592,7 +592,7 @@ def growth_ratio(recipe: str | Recipe | Trace | NormLaw, **hyper_parameters: Any
     |w|^2 / |s|^2, both means.
 
     Args:
-        recipe: as for `norm_growth`, or a law.
+        recipe: a recipe, its registered name, "module:function", a trace, or a law.
         **hyper_parameters: values at which hyper-parameters are fixed.
 
     Raises:

@@ -307,8 +307,8 @@ def find_fixed_point(
 
     Args:
         name: name of the recipe.
-        function: from a point to the next one and |w' - w|^2 / |w|^2; the first number of a point
-            is log |w|^2, and all of them are of one size.
+        function: maps a point to the next one and to |w' - w|^2 / |w|^2; the first number of a
+            point is log |w|^2, and all of them are of one size.
         start: the first point.
         values: the hyper-parameters, for the message.
         options: tolerances and limits.

@@ -151,18 +151,16 @@ def stationary_gradient(mean: MeanStep) -> sp.Expr:
     after = step.algebra.expand_and_simplify(sp.sympify(step.states[moment.name]))
     change = sp.expand(drop_transients(after, step) - moment).subs(G, square)
     slope = sp.cancel(sp.diff(change, square))
-    resting = sp.cancel(-change.subs(square, 0) / slope)
-    other_symbols = resting.free_symbols - {DIMENSION, moment}
+    stationary_square = sp.cancel(-change.subs(square, 0) / slope)
+    other_symbols = stationary_square.free_symbols - {DIMENSION, moment}
     if slope.has(square) or other_symbols:
         names = sorted(map(show, other_symbols - {*step.traced.symbols.values()}))
-        entering = ", ".join(names) or "a number"
-        if resting.has(Norm("w")):
-            entering = "coupled decay"
+        terms = ["coupled decay"] if stationary_square.has(Norm("w")) else names or ["a number"]
         raise NoEquilibriumError(
             f"{step.traced.name}: the second moment {moment} is not of gradients alone "
-            f"({entering} enters it)"
+            f"({', '.join(terms)} enters it)"
         )
-    return resting.subs(moment, 1)
+    return stationary_square.subs(moment, 1)
 
 
 # Systems of polynomial equations
@@ -193,9 +191,12 @@ def _solve(
     wanted_symbols = [x.subs(squares) for x in wanted]
     try:
         solution = _solve_polynomials(in_squares, unknown_symbols, wanted_symbols, root)
-    except (sp.PolynomialError, GrowthError, NonlinearError) as error:
-        reason = error if isinstance(error, GrowthError) else "its equations are no polynomials"
-        raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({reason})") from error
+    except GrowthError as error:
+        raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({error})") from error
+    except (sp.PolynomialError, NonlinearError) as error:
+        raise NoEquilibriumError(
+            f"{mean.step.traced.name}: no closed form (its equations are no polynomials)"
+        ) from error
     to_norms = {dummy: square for square, dummy in squares.items()}
     return {to_norms.get(x, x): value.subs(to_norms) for x, value in solution.items()}
 

@@ -160,7 +160,7 @@ def derived_from(
         relation: the relation.
         record: the recorded step.
         *lemmas: equations that were proved before.
-        difference: of an inequality, the greater side minus the smaller one.
+        difference: the greater side minus the smaller one, for an inequality.
         kind: kind of the claim; by default that of an induction among the lemmas, else "derived".
     """
     context = record.with_lemmas(*lemmas)
@@ -201,7 +201,7 @@ def by_induction(
         start: the values at time 0.
         step: the factor by which a step multiplies the difference of the sides.
         assuming: the hypotheses of the start, and those under which each step is alike.
-        difference: of an inequality, what a step adds to the difference of its sides.
+        difference: what a step adds to the difference of the sides, for an inequality.
     """
     certificate = () if difference is None else (difference,)
     if isinstance(record, Claim):
@@ -249,7 +249,8 @@ def step_in_the_plane(
 
     Args:
         recipe: the recipe.
-        weight, grad: vectors of two entries.
+        weight: the weight, two entries.
+        grad: the gradient, two entries.
         *momentum: the momentum before the step; by default the rule's own start.
         **numbers: hyper-parameters.
     """
