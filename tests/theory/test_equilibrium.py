@@ -202,7 +202,7 @@ def tangent_signed(lr=0.1, weight_decay=0.01):
         (signed(r.CoupledDecay(0.1), r.Sign()), ["sign("]),
         (signed(r.Sign(), r.HeavyBall(0.5)), ["sign(", "beside another one"]),
         ("lars", ["no fixed share of the weight", "|g|"]),
-        ("schedulefree_sgd", ["decided by the count of steps"]),
+        ("schedulefree_sgd", ["on the step count t", "no stationary value"]),
         ("adabelief", ["not of gradients alone"]),
         ("grams", ["random gradients do not fix"]),
     ],

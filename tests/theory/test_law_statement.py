@@ -143,10 +143,20 @@ def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
 @pytest.mark.parametrize(
     ("name", "given", "sentence"),
     [
-        ("sgd", {"momentum": 0.0, "weight_decay": 0.0}, "The norm grows by the step's own length"),
+        (
+            "sgd",
+            {"momentum": 0.0, "weight_decay": 0.0},
+            "|w|^2 grows by |s|^2, the squared length of",
+        ),
         ("sgdp", {}, "momentum adds nothing."),
-        ("sgd", PLAIN, "Momentum adds -2 lr beta <w, m>"),
-        ("adamw", {}, "2 (1 - lr wd) <w, s>, which no formula predicts."),
+        ("sgd", PLAIN, "and by -2 lr beta <w, m> from momentum."),
+        ("sgd", {}, "by -2 lr beta (1 - lr wd (1 - tau)) <w, m> from momentum."),
+        (
+            "adamw",
+            {},
+            "Decay multiplies the norm by 1 - lr wd. |w|^2 then grows by |s|^2 + 2 (1 - ",
+        ),
+        ("muon", {}, "<w, s> has to be measured."),
         ("sgdg", {}, "Each step keeps the norm."),
         ("adamh", {}, "Each step sets the norm to radius."),
     ],

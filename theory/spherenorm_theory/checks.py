@@ -243,7 +243,8 @@ class WeightCheck:
         predicted: |w_t|^2 of the law, of the same shape.
         step_errors: relative differences of the law's own step to the rule's, for some steps.
         notes: the assumptions that fail for the weight, with numbers.
-        applies: True if the rule acts on the units of the weight, and not on others.
+        view: the view whose units of the weight are scale-invariant.
+        applies: True if the rule acts on these units, and not on others.
         identity: True if |w_t|^2 is an identity in the steps, which shows nothing by itself.
     """
 
@@ -251,6 +252,7 @@ class WeightCheck:
     predicted: Array = field(repr=False)
     step_errors: tuple[float, ...]
     notes: tuple[str, ...]
+    view: View
     applies: bool
     identity: bool
 
@@ -275,7 +277,7 @@ class WeightCheck:
         if self.step_errors:
             steps = f"steps to {max(self.step_errors):.1e}"
         factor = float((self.measured[-1] / self.measured[0]).max())
-        growth = "did not grow" if factor < 1.0005 else f"grew {factor:.3g}-fold at most"
+        growth = "did not grow" if factor < 1.0005 else f"grew {factor:.4g}-fold at most"
         return f"norms to {self.residual:.1e}, {steps}, |w|^2 {growth}"
 
 
@@ -323,19 +325,28 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """The weights for which the law holds, and how far off it is for the others."""
+        """The weights for which the law holds, and how far off it is for the others, and why."""
+        steps = max(len(weight.measured) for weight in self.weights.values()) - 1
         if self.passed:
-            return f"holds to {self.residual:.1e}"
-        reason = ", as an assumption fails" if self.failed_assumptions else ""
+            duration = "one step" if steps == 1 else f"{steps} steps"
+            return f"relative error at most {self.residual:.1e} over {duration}"
+        sentences = []
         passed = [name for name, weight in self.weights.items() if weight.passed]
-        if not passed:
-            return f"does not hold{reason}: off by {self.residual:.1e}"
-        failed = [
-            f"{name} (off by {weight.error:.1e})"
-            for name, weight in self.weights.items()
-            if not weight.passed
-        ]
-        return f"holds for {', '.join(passed)} only, not for {', '.join(failed)}{reason}"
+        if passed:
+            sentences.append(f"holds for {_enumerate(passed)}")
+        wrong = {n: x for n, x in self.weights.items() if not x.passed and x.applies}
+        if wrong:
+            sentences.append(f"does not hold for {_enumerate_errors(wrong)}")
+        foreign = {n: x for n, x in self.weights.items() if not x.passed and not x.applies}
+        if foreign:
+            rule_views = " or ".join(map(str, self.law.step.traced.views))
+            weight_views = _enumerate(dict.fromkeys(str(x.view) for x in foreign.values()))
+            weights = "this weight is" if len(foreign) == 1 else "these weights are"
+            sentences.append(
+                f"does not apply to {_enumerate_errors(foreign)}: the rule acts on {rule_views}, "
+                f"but {weights} scale-invariant in {weight_views}"
+            )
+        return ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences)
 
     def __str__(self) -> str:
         kind = ""
@@ -344,9 +355,29 @@ class Check:
         lines = [f"checked on runs: law of {self.law.name}, {self.run}{kind}: {self.verdict}"]
         lines += [f"with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
         lines += [f"{name}: {weight}" for name, weight in self.weights.items()]
-        return "\n  ".join([*lines, *self.failed_assumptions])
+        return "\n  ".join([*lines, *self.differences, *self.unexplained_failures])
+
+    @property
+    def unexplained_failures(self) -> list[str]:
+        """The failed assumptions of the weights whose units the rule acts on."""
+        return [
+            f"{name}: {note}"
+            for name, weight in self.weights.items()
+            if weight.applies
+            for note in weight.notes
+        ]
 
     __repr__ = __str__
+
+
+def _enumerate(names: Iterable[str]) -> str:
+    """Return names with commas, and with an "and" before the last."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _enumerate_errors(weights: Mapping[str, WeightCheck]) -> str:
+    return _enumerate([f"{name} (off by {x.error:.1e})" for name, x in weights.items()])
 
 
 def check(
@@ -481,13 +512,13 @@ def _check_weight(law: NormLaw, view: View, run: list[RecordedStep]) -> WeightCh
     if cosine > MAX_ROUNDING_COSINE:
         notes.append(f"<w, g> = 0 fails: |cos(w, g)| up to {cosine:.1e}")
     elif outside_because:
-        notes.append(f"the law says no step here: {outside_because}")
+        notes.append(f"the law does not apply: {outside_because.removeprefix(f'{law.name}: ')}")
     predicted = _predict(law, measured, values)
-    result = WeightCheck(measured, predicted, errors, (), applies, bool(law.open_because))
+    result = WeightCheck(measured, predicted, errors, (), view, applies, bool(law.open_because))
     if not result.passed and not applies:
-        units = f"the rule acts on units of the view {', '.join(map(str, rule_views))}"
         notes.append(
-            f"a unit may not move as if it were alone: {units}, the weight has those of {view}"
+            f"the rule acts on {' or '.join(map(str, rule_views))}, but the weight is "
+            f"scale-invariant in {view}"
         )
     return replace(result, notes=tuple(notes))
 

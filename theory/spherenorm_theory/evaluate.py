@@ -162,12 +162,12 @@ class VerifiedDomain:
     closed_form_verified: bool
 
     @property
-    def note(self) -> str:
-        """The units of the law, in text."""
+    def unit(self) -> str:
+        """The unit that the law is about, in text."""
         if not self.multi_unit:
-            return f"the weight is one unit, of {self.dimensions} dimensions"
-        names = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
-        return f"units: {names.get(self.view.name, f'those of the view {self.view}')} of a weight"
+            return f"a weight of one unit and {self.dimensions} dimensions"
+        names = {"channel": "one row of a weight", "layer": "a whole weight"}
+        return names.get(self.view.name, f"one unit of a weight under the view {self.view}")
 
     def require(self, name: str, weight: Tensor) -> None:
         """Refuse a weight that the law is not about.
@@ -182,7 +182,8 @@ class VerifiedDomain:
         n_units = count_units(self.view, tuple(weight.shape))
         if not self.multi_unit and (n_units != 1 or weight.ndim != self.dimensions):
             raise OutsideError(
-                f"{name}: {self.note}; got {n_units} units and {weight.ndim} dimensions"
+                f"{name}: the law is about one unit of {self.dimensions} dimensions; this weight "
+                f"has {n_units} units and {weight.ndim} dimensions"
             )
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from spherenorm import Recipe
 from spherenorm_theory.claim import Claim, Hypothesis, Induction, ProofKind, positive_norms
 from spherenorm_theory.evaluate import UNVERIFIED, Inputs, VerifiedDomain, evaluate
-from spherenorm_theory.law_statement import setting, state_law
+from spherenorm_theory.law_statement import describe_setting, state_law
 from spherenorm_theory.printing import Letters, Proposition, enumerated, names_in, show, words
 from spherenorm_theory.step import S, Step, W, express_inner, one_step, products_of_record
 from spherenorm_theory.symbols import (
@@ -36,6 +36,7 @@ from spherenorm_theory.symbols import (
     k,
     map_formulas,
     normalize_signs,
+    shortest_form,
     t,
 )
 from spherenorm_theory.tracing import Trace, trace, trace_with_given_numbers_as_constants
@@ -114,7 +115,7 @@ class NormLaw:
         new_norm = Norm("w'") ** 2
         if self.new_norm is not None:
             return sp.Eq(new_norm, self.new_norm**2, evaluate=False)
-        drift = normalize_signs(2 * self.retention * self.cross)
+        drift = shortest_form(2 * self.retention * self.cross)
         return sp.Eq(new_norm, self.retention**2 * W + S + drift, evaluate=False)
 
     @property
@@ -151,7 +152,7 @@ class NormLaw:
         used = A.free_symbols | B.free_symbols | ratio.free_symbols | self.kappa.free_symbols
         if not used <= {*self.step.traced.symbols.values()}:
             return None
-        return normalize_signs(A), normalize_signs(B)
+        return shortest_form(A), shortest_form(B)
 
     def substitute_given_numbers(self, x: Any) -> Any:
         """Return words and formulas with the given numbers in place of their symbols."""
@@ -207,7 +208,7 @@ class NormLaw:
     @property
     def hypotheses_text(self) -> tuple[str, ...]:
         """The setting and the hypotheses of the law, in text."""
-        return tuple(map(words, (*setting(self), *self.hypotheses)))
+        return tuple(map(words, (*describe_setting(self), *self.hypotheses)))
 
     def proposition(self) -> Proposition:
         """Return the law as a paper states it: a sentence, Setting, Assume, Then, Status.
@@ -388,7 +389,7 @@ def _inner_after_step(step: Step, drive: Vector, unknown: sp.Symbol, buffer: str
     """Return <w', m'> in products; None where the formula is too long to read."""
     try:
         after = express_inner(step, drive, "s", step.weight, step.states[buffer])
-        return sp.collect(sp.expand(after), [unknown, W, S], func=normalize_signs)
+        return sp.collect(sp.expand(after), [unknown, W, S], func=shortest_form)
     except GrowthError:
         return None
 

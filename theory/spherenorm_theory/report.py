@@ -81,7 +81,10 @@ SWITCHED_ON = {"weight_decay": 0.01, "momentum": 0.9}
 """Usual values for hyper-parameters whose default is 0."""
 RATE_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Learning rates between two of which one with a given turn is looked for."""
-LABEL_WIDTH = 11
+LABEL_WIDTH = 14
+"""Width of the first column of a comparison."""
+MAX_ROOT_LENGTH = 60
+"""Length of a formula beyond which a comparison does not print its root."""
 
 
 # Rows and sections
@@ -203,7 +206,7 @@ def _recipe_rows(law: NormLaw, function: Recipe, hyper_parameters: dict[str, Any
     for problem in PROBLEMS if not law.step.traced.opaque_rules else ():
         yield _training_row(law, function, problem, run_values)
     yield from equilibrium_rows(function, hyper_parameters)
-    yield from _practice_rows(function, hyper_parameters)
+    yield from _practice_rows(law, hyper_parameters)
 
 
 def _training_row(law: NormLaw, function: Recipe, problem: str, run_values: dict[str, Any]) -> Row:
@@ -216,15 +219,9 @@ def _training_row(law: NormLaw, function: Recipe, problem: str, run_values: dict
         return Row(name, "", f"Failed: {type(error).__name__}: {message}", good=False)
     # A law does not apply to weights with other units than the rule's; the others still check it.
     good = all(weight.passed or not weight.applies for weight in result.weights.values())
-    kind = "; identity only, the cross term was measured" if law.open_because else ""
-    notes = [
-        f"{weight_name}: {note}"
-        for weight_name, weight in result.weights.items()
-        if not weight.passed
-        for note in weight.notes
-    ]
-    verdict = f"{ProofKind.CHECKED}: {result.verdict} in {TRAINING_STEPS} steps{kind}"
-    return Row(name, "", "; ".join([verdict, *notes]), good)
+    verdict = f"{ProofKind.CHECKED}: {result.verdict}"
+    identity = ["<w, s> was measured, so that only the steps are evidence"] * bool(law.open_because)
+    return Row(name, "", "; ".join([verdict, *identity, *result.unexplained_failures]), good)
 
 
 def equilibrium_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iterator[Row]:
@@ -237,7 +234,8 @@ def equilibrium_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iter
     try:
         law = equilibrium(function, **static_arguments(hyper_parameters), **without_eps(function))
     except (NoEquilibriumError, TraceError) as error:
-        yield Row("Equilibrium", "", f"not applicable: {error}")
+        name = bind(function).name
+        yield Row("Equilibrium", "", f"none: {str(error).removeprefix(f'{name}: ')}")
         return
     yield Row("equilibrium", law.proposition(), "")
     try:
@@ -270,10 +268,10 @@ def _values_that_settle(law: Equilibrium, hyper_parameters: dict[str, Any]) -> d
     raise NoEquilibriumError("no decay settles the norm in a run")
 
 
-def _practice_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iterator[Row]:
+def _practice_rows(law: NormLaw, hyper_parameters: dict[str, Any]) -> Iterator[Row]:
     """Yield the turn per step at usual hyper-parameters, where the recipe has one."""
     try:
-        settings, traced = usual_settings(function, hyper_parameters)
+        settings, traced = usual_settings(law.step.traced.recipe, hyper_parameters)
         turn = turn_of_trace(traced, traced.free_values(**settings))
     except ValueError:
         return
@@ -281,8 +279,8 @@ def _practice_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iterat
     yield Row(
         "In practice",
         "",
-        f"at equilibrium the weight turns by {turn:.4g} rad ({math.degrees(turn):.3g} degrees) "
-        f"per step, at {numbers}",
+        f"{'In the long run' if law.sets_norm else 'At equilibrium'} the weight turns by "
+        f"{turn:.4g} rad ({math.degrees(turn):.3g} degrees) per step, at {numbers}",
     )
 
 
@@ -332,15 +330,15 @@ class ComparedRecipe:
     @staticmethod
     def of(recipe: Recipe, hyper_parameters: dict[str, Any]) -> ComparedRecipe:
         """Return the laws of a recipe, with some hyper-parameters fixed."""
-        law, law_at_rest = norm_growth(recipe, **hyper_parameters), None
+        law, stationary = norm_growth(recipe, **hyper_parameters), None
         static = {**static_arguments(hyper_parameters), **without_eps(recipe)}
         with contextlib.suppress(ValueError):
-            law_at_rest = equilibrium(recipe, **static)
+            stationary = equilibrium(recipe, **static)
         settings, traced = usual_settings(recipe, hyper_parameters)
-        return ComparedRecipe(law, law_at_rest, settings, traced)
+        return ComparedRecipe(law, stationary, settings, traced)
 
     def turn(self, lr: float) -> float:
-        """Return the turn per step at rest, at a learning rate; nan where there is none."""
+        """Return the equilibrium turn per step at a learning rate; nan where there is none."""
         with contextlib.suppress(ValueError):
             return turn_of_trace(
                 self.traced, self.traced.free_values(**{**self.settings, "lr": lr})
@@ -401,20 +399,20 @@ def _cells(side: ComparedRecipe) -> Iterator[tuple[str, str]]:
     step = f"{retention}w + s, s = {show(law.drive)}"
     yield "step", f"w' = {show(law.step.weight) if law.sets_norm else step}"
     yield "norm", show(law.equation)
-    yield "decay", "none: held" if law.sets_norm else show(law.kappa)
+    yield "decay", "none" if law.sets_norm else show(law.kappa)
     is_cross_shown = law.cross_recursion is None and law.cross != 0 and not law.sets_norm
     cross = f"; <w, s> = {show(law.cross)}" if is_cross_shown else ""
     yield "growth", describe_growth(law) + cross
     norm = f"~ {formulas['|w|']}" if "|w|" in formulas else "numbers alone" if formulas else "none"
-    yield "|w| at rest", "held" if law.sets_norm and not formulas else norm
+    yield "stationary |w|", "fixed" if law.sets_norm and not formulas else norm
+    square = formulas.get("step^2", "")
+    has_root = 0 < len(square) < MAX_ROOT_LENGTH
+    exact_root = f"= sqrt({square})" if has_root else "numbers alone" if square else "none"
+    small_lr_root = formulas.get("step")
+    yield "effective step", exact_root if small_lr_root is None else f"~ {small_lr_root}"
     settings = [f"{n}={x}" for n, x in side.settings.items() if n not in ("lr", "eps")]
-    turn, square = side.turn(side.settings["lr"]), formulas.get("turn^2", "")
-    number = "no number"
-    if not math.isnan(turn):
-        at = ", ".join([f"lr={side.settings['lr']:g}", *settings])
-        number = f"{turn:.4g} rad a step at {at}"
-    formula = formulas.get("turn", f"sqrt({square})" if 0 < len(square) < 60 else "")
-    yield "turn", f"{formula}; {number}" if formula else number
+    turn, numbers = side.turn(side.settings["lr"]), [f"lr={side.settings['lr']:g}", *settings]
+    yield "turn", "none" if math.isnan(turn) else f"{turn:.4g} rad a step at {', '.join(numbers)}"
 
 
 def describe_growth(law: NormLaw) -> str:
@@ -433,8 +431,8 @@ def describe_growth(law: NormLaw) -> str:
     if law.cross_recursion is not None:
         A, B = law.cross_recursion
         return f"|s|^2 + 2 <w, s>, where <w', s'> = ({show(A)}) <w, s> + ({show(B)}) |s|^2"
-    unknowns = ", ".join(sorted(map(show, law.required_products)))
-    return f"|s|^2 + 2 <w, s>, from the recursion of {unknowns}"
+    products = ", ".join(sorted(map(show, law.required_products)))
+    return f"|s|^2 + 2 <w, s>, from the recursion of {products}"
 
 
 def _equal_turns(a: ComparedRecipe, b: ComparedRecipe) -> list[str]:
@@ -453,11 +451,14 @@ def _equal_turns(a: ComparedRecipe, b: ComparedRecipe) -> list[str]:
                 f"{other.law.name} turns as {reference.law.name} does at lr={lr:g} "
                 f"({turn:.4g} rad a step) where its own lr is {rate:.4g}"
             )
-    return lines or ["no settings of equal turns: one of the two has no turn at rest"]
+    return lines or ["no settings of equal turns: one of the two has no equilibrium turn"]
 
 
 def _small_squared_turns(*sides: ComparedRecipe) -> Iterator[sp.Expr]:
-    """Yield the squared turns for small lr; each hyper-parameter has its recipe's number."""
+    """Yield the squared turns for small lr, which are squared effective steps.
+
+    Each hyper-parameter has its recipe's number.
+    """
     for number, side in enumerate(sides, 1):
         law = side.equilibrium
         if law is not None and law.squared_effective_step.is_rational_function():

@@ -652,8 +652,8 @@ def refuse_shared_states(
     n_units = count_units(views[0], tuple(weight.shape))
     name, value = max(partial_states.items(), key=lambda item: item[1].numel() not in (0, n_units))
     raise TraceError(
-        f"units interact: they share the state {name!r}, of shape {tuple(value.shape)} for a "
-        f"weight of shape {tuple(weight.shape)}"
+        f"units interact, so that one unit has no law of its own: they share the state {name!r}, "
+        f"of shape {tuple(value.shape)} for a weight of shape {tuple(weight.shape)}"
     )
 
 

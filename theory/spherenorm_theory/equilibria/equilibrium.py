@@ -20,6 +20,7 @@ from spherenorm import Recipe, bind
 from spherenorm.rules import Graft
 from spherenorm_theory.claim import Hypothesis
 from spherenorm_theory.equilibria.directions import (
+    ArcsineSum,
     HomogeneousStep,
     OverlapSum,
     arcsine_law,
@@ -136,21 +137,27 @@ class Equilibrium:
         """The assumptions of the formulas."""
         step, mean = self.mean.step, self.mean
         has_gamma = self.fourth_power.has(GAMMA)
-        length = "|g_t| = gamma / |w_t|" if has_gamma else "gradients of any length"
-        momenta = ", ".join(m for m in step.buffers if m in step.states)
-        forgets = ""
-        if momenta and isinstance(mean, MeanStep):
-            forgets = f", and {momenta} forgets before the weight turns"
+        length = ", |g_t| = gamma / |w_t|" if has_gamma else "; their length does not matter"
+        has_momenta = any(m in step.states for m in step.buffers)
+        needs = "many entries d in a unit"
+        if has_momenta and isinstance(mean, MeanStep):
+            needs += " and a momentum shorter than the time in which the weight turns"
         lines: list[Hypothesis] = [
             sp.Eq(Inner("w", "g"), 0, evaluate=False),
-            f"gradients are random and uncorrelated with the momenta, {length}",
-            f"products are replaced by their means: d is large{forgets}",
+            f"gradients are random and uncorrelated with the momenta{length}",
+            f"products are replaced by their means, which needs {needs}",
         ]
         if isinstance(mean, HomogeneousStep):
-            directions, overlap = "factors", "F(rho), measured"
             if mean.is_sign:
-                directions, overlap = "signs", "2 asin(rho) / pi"
-            lines.append(f"entries are Gaussian: {directions} of correlation rho have {overlap}")
+                lines.append(
+                    "entries are Gaussian: where those of two momenta have the correlation rho, "
+                    "their signs have 2 asin(rho) / pi"
+                )
+            else:
+                lines.append(
+                    "entries are Gaussian: where those of two momenta have the correlation rho, "
+                    "their orthogonal factors have F(rho), which is measured for the shape"
+                )
             if isinstance(step.algebra.opaque_vectors[mean.atom].rule, Graft):
                 lines.append("rows have the mean of their lengths")
         else:
@@ -216,12 +223,22 @@ class Equilibrium:
             for symbol, formula in self.printed_formulas.items()
         ]
         status = (
-            "Derived in the mean field; it attracts at the numbers that are asked for, or a "
-            "refusal says so"
+            "Derived in the mean field. If the fixed point is not stable at your numbers, an error "
+            "says so"
         )
         parts = [Part("Assume", self.hypotheses), Part("Then", tuple(then), displayed=True)]
-        parts += [Part("Where", (branch,)) for branch in self._open_branches()]
+        parts.append(Part("Where", (*self._letters(), *self._open_branches())))
         return Proposition("Equilibrium", self.name, (*parts, Part("Status", (status,))))
+
+    def _letters(self) -> Iterator[Phrase]:
+        """Yield what the letters of the formulas stand for."""
+        yield EFFECTIVE_STEP, " is the effective step |w_{t+1}/|w_{t+1}| - w_t/|w_t||"
+        formulas = sp.Tuple(self.fourth_power, self.squared_effective_step)
+        if formulas.has(ArcsineSum):
+            yield "ArcsineSum(a, r, b) is the sum over k = 1, 2, ... of a^k asin(r b^(k-1))"
+        elif formulas.has(OverlapSum):
+            yield "OverlapSum(a, r, b) is the sum over k = 1, 2, ... of a^k F(r b^(k-1))"
+            yield "c, q and rank are those of the law, |O|^2 = c^2 q rank"
 
     def _open_branches(self) -> Iterator[str]:
         """Yield the branches that the formulas leave open, such as whether a clip acts."""

@@ -132,8 +132,11 @@ def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
         return expression
     open_branches = expression.free_symbols & branches
     if open_branches:
-        names = ", ".join(sorted(map(str, open_branches)))
-        raise NoEquilibriumError(f"{name}: {names} is decided by the count of steps")
+        verb = "depends" if len(open_branches) == 1 else "depend"
+        raise NoEquilibriumError(
+            f"{name}: {' and '.join(sorted(map(str, open_branches)))} {verb} on the step count t, "
+            "so that the norm has no stationary value"
+        )
     powers = {p for p in expression.atoms(sp.Pow) if p.exp.free_symbols & counters}
     for power in powers:
         slopes = [sp.diff(power.exp, counter) for counter in power.exp.free_symbols & counters]
