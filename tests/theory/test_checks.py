@@ -315,7 +315,7 @@ def test_false_positive_rate():
 
 
 def test_a_wrong_prediction_would_be_noticed():
-    """The rotation of SGDM without its 1 + beta."""
+    """The effective step of SGDM without its 1 + beta."""
     result = check_equilibrium("sgd", steps=200, warm_up=400, shape=(16, 256), **NOISE)
     _, measured = result.values["effective step"]
     assert result.passed

@@ -161,10 +161,12 @@ def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[Value, Any])
         )
     if handler is None:
         row = of_overload(call.name)
-        reason = f" ({row.law.reason})" if row is not None and isinstance(row.law, NotHere) else ""
-        raise TraceError(
-            f"{name} has no meaning on formal vectors yet{reason}; it came from {call.line}"
-        )
+        if row is not None and isinstance(row.law, NotHere):
+            raise TraceError(
+                f"{name} has no meaning on formal vectors ({row.law.reason}); it came from "
+                f"{call.line}"
+            )
+        raise TraceError(f"{name} has no meaning on formal vectors yet; it came from {call.line}")
     _refuse_rounding(call)
     _refuse_outer_products(call)
 

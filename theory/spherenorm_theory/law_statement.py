@@ -66,11 +66,9 @@ def _law_parts(law: NormLaw) -> list[Part]:
     if letters:
         opaque = law.step.algebra.opaque_vectors
         entrywise = [x for x in letters if x in opaque and opaque[x].kind.is_entrywise]
-        heading = "Where"
-        if entrywise:
-            heading = f"Where, entry by entry (the law holds for any {', '.join(entrywise)})"
+        note = f", entry by entry (the law holds for any {', '.join(entrywise)})"
         meanings = tuple(_meaning(law, letter) for letter in letters)
-        parts.append(Part(heading, meanings, displayed=True))
+        parts.append(Part(f"Where{note if entrywise else ''}", meanings, displayed=True))
     parts.append(Part("Then", (*_step_lines(law), *relations), displayed=True))
     for claim in closed:
         assumed = joined(law.closed_form_hypotheses, "; ")

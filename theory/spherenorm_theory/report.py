@@ -203,7 +203,7 @@ def _recipe_rows(law: NormLaw, function: Recipe, hyper_parameters: dict[str, Any
     yield Row("law", law.proposition(), f"Not shown: {', '.join(failed)}" if failed else "",
               not failed)  # fmt: skip
     run_values = {**switch_on(function, law.step.traced), **hyper_parameters}
-    for problem in PROBLEMS if not law.step.traced.opaque_rules else ():
+    for problem in PROBLEMS:
         yield _training_row(law, function, problem, run_values)
     yield from equilibrium_rows(function, hyper_parameters)
     yield from _practice_rows(law, hyper_parameters)

@@ -191,7 +191,8 @@ def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "ad
 KAPPA = sp.Symbol("kappa", positive=True)
 RATIO_OF_BETA, USUAL_BETA = sp.Function("ratio"), sp.Rational(9, 10)
 RANDOM_GRADIENTS = ("random gradients", CONSTANT)
-TURN_SQUARED, NORM_TO_THE_FOURTH = scalar("turn^2"), Norm("w") ** 4
+SQUARED_STEP, NORM_TO_THE_FOURTH = scalar("step^2"), Norm("w") ** 4
+"""The squared effective step |w'/|w'| - w/|w||^2, and |w|^4."""
 
 
 def ratio_laws() -> Proof:
@@ -244,13 +245,14 @@ def equilibria_of_the_literature() -> Proof:
     """The derived equilibria equal those of Wan et al. 2021 and Kosson et al. 2023.
 
     Wan et al., *Spherical Motion Dynamics*: SGD with momentum and coupled decay,
-    |w|^4 = gamma^2 lr / (wd (1-b)(2 - lr wd / (1+b))), rotation sqrt(2 lr wd / (1+b)).
-    Kosson et al., *Rotational Equilibrium*: AdamW, |w|^2 = lr d / (2 wd), rotation
-    sqrt(2 lr wd (1-b1) / (1+b1)).
+    |w|^4 = gamma^2 lr / (wd (1-b)(2 - lr wd / (1+b))), step^2 = 2 lr wd / (1+b).
+    Kosson et al., *Rotational Equilibrium*: AdamW, |w|^2 = lr d / (2 wd),
+    step^2 = 2 lr wd (1-b1) / (1+b1). The effective step is what they call a rotation or an angular
+    update.
     """
     sgdm, sgd = equilibrium("sgd", dampening=0.0), equilibrium("sgd", momentum=0.0, dampening=0.0)
     adamw = equilibrium("adamw", eps=0.0)
-    norm, rotation = map(adamw.leading_term, (adamw.fourth_power, adamw.squared_effective_step))
+    norm, squared_step = map(adamw.leading_term, (adamw.fourth_power, adamw.squared_effective_step))
     wan = GAMMA**2 * lr / (wd * (1 - beta) * (2 - lr * wd / (1 + beta)))
     kosson = 2 * lr * wd * (1 - beta1) / (1 + beta1)
     kosson_norm = (lr * DIMENSION / (2 * wd)) ** 2
@@ -259,7 +261,7 @@ def equilibria_of_the_literature() -> Proof:
     def published_claim(
         about: str, published: sp.Expr, law: Equilibrium, derived: sp.Expr
     ) -> Claim:
-        symbol = NORM_TO_THE_FOURTH if "norm" in about else TURN_SQUARED
+        symbol = NORM_TO_THE_FOURTH if "norm" in about else SQUARED_STEP
         is_published = "Wan" in about or "Kosson" in about
         kind = ProofKind.LITERATURE if is_published else ProofKind.MEAN_FIELD
         relation = sp.Eq(symbol, published)
@@ -268,35 +270,34 @@ def equilibria_of_the_literature() -> Proof:
     cases = (
         ("SGD with momentum, norm (Wan, exactly)", wan, sgdm, sgdm.fourth_power),
         (
-            "SGD with momentum, rotation (Wan, Kosson, exactly)",
+            "SGD with momentum, effective step (Wan, Kosson, exactly)",
             2 * lr * wd / (1 + beta),
             sgdm,
             sgdm.squared_effective_step,
         ),
-        ("SGD, rotation (Wan, exactly)", 2 * lr * wd, sgd, sgd.squared_effective_step),
+        ("SGD, effective step (Wan, exactly)", 2 * lr * wd, sgd, sgd.squared_effective_step),
         ("AdamW, norm (Kosson, for small lr)", kosson_norm, adamw, norm),
-        ("AdamW, rotation (Kosson, for small lr)", kosson, adamw, rotation),
-        ("AdamW, rotation (exactly)", exact, adamw, adamw.squared_effective_step),
+        ("AdamW, effective step (Kosson, for small lr)", kosson, adamw, squared_step),
+        ("AdamW, effective step (exactly)", exact, adamw, adamw.squared_effective_step),
     )
     return Proof("Equilibria", tuple(published_claim(*case) for case in cases))
 
 
 def matched_decay() -> Proof:
-    """With equal decay a projected optimizer turns faster: rotation^2 by the decay ratio times 19.
+    """With equal decay a projected optimizer turns faster: step^2 by the decay ratio times 19.
 
-    Without projection the squared rotation has the factor (1 - beta) / (1 + beta), the inverse of
-    Corollary 2.3's; with it, the factor wd_ratio. They match at wd_ratio = (1 - beta) / (1 + beta)
-    = 1/19 for beta = 0.9; the release's 0.1 turns 1.38 times faster.
+    The square of the effective step has the factor (1 - beta) / (1 + beta), the inverse of
+    Corollary 2.3's, without projection, and the factor wd_ratio with it. They match at
+    wd_ratio = (1 - beta) / (1 + beta) = 1/19 for beta = 0.9; the release's 0.1 turns 1.38 times
+    faster.
     """
     adamw, adamp = equilibrium("adamw", eps=0.0), equilibrium("adamp", eps=0.0)
     sgdm, sgdp = equilibrium("sgd", dampening=0.0), equilibrium("sgdp", dampening=0.0)
-    adamw_rotation = adamw.leading_term(adamw.squared_effective_step)
-    (adam_ratio,) = sp.solve(adamp.squared_effective_step - adamw_rotation, rho)
+    adamw_step = adamw.leading_term(adamw.squared_effective_step)
+    (adam_ratio,) = sp.solve(adamp.squared_effective_step - adamw_step, rho)
     (sgd_ratio,) = sp.solve(sgdp.squared_effective_step - sgdm.squared_effective_step, rho)
     speed, matched = sp.Function("speed^2"), sp.Function("matched_ratio")
-    derived_speed = sp.Lambda(
-        (rho, beta1), sp.cancel(adamp.squared_effective_step / adamw_rotation)
-    )
+    derived_speed = sp.Lambda((rho, beta1), sp.cancel(adamp.squared_effective_step / adamw_step))
     cases = (
         (
             "AdamP turns as AdamW does (for small lr)",
@@ -311,15 +312,15 @@ def matched_decay() -> Proof:
             RANDOM_GRADIENTS,
         ),
         (
-            "AdamP's rotation",
-            sp.Eq(TURN_SQUARED, 2 * lr * wd * rho),
-            {TURN_SQUARED: adamp.squared_effective_step},
+            "AdamP's effective step",
+            sp.Eq(SQUARED_STEP, 2 * lr * wd * rho),
+            {SQUARED_STEP: adamp.squared_effective_step},
             adamp.hypotheses,
         ),
         (
-            "SGDP's rotation",
-            sp.Eq(TURN_SQUARED, 2 * lr * wd * rho / (1 - beta)),
-            {TURN_SQUARED: sgdp.squared_effective_step},
+            "SGDP's effective step",
+            sp.Eq(SQUARED_STEP, 2 * lr * wd * rho / (1 - beta)),
+            {SQUARED_STEP: sgdp.squared_effective_step},
             sgdp.hypotheses,
         ),
         (
