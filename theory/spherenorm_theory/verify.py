@@ -177,7 +177,7 @@ def verify_numbers(law: NormLaw, values: Mapping[sp.Symbol, float]) -> None:
 
     Args:
         law: a law that agrees with its code at other numbers.
-        values: numbers by symbol, as `Trace.values` returns them.
+        values: numbers by symbol, as `Trace.free_values` returns them.
 
     Raises:
         DifferenceError: the code takes another step at these numbers.
