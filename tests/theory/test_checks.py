@@ -125,7 +125,7 @@ def test_the_weights_for_which_a_law_holds_come_first():
     """SGDP's test looks at rows and at the whole tensor; these units are groups and columns."""
     result = check("sgdp", "convolutions", steps=15, law=law_of("sgdp"), **BUSY)
     headline = str(result).partition("\n")[0]
-    assert "Holds for bn and ln. Does not apply to gn (off by" in headline
+    assert "holds for bn and ln. Does not apply to gn (off by" in headline
     assert {name for name, each in result.weights.items() if each.passed} == {"bn", "ln"}
     assert any("groups=2" in each for each in result.failed_assumptions)
     mended = check("sgdp", "convolutions", steps=10, law=law_of("sgdp"), views=("dim=1",))

@@ -346,7 +346,8 @@ class Check:
                 f"does not apply to {_enumerate_errors(foreign)}: the rule acts on {rule_views}, "
                 f"but {weights} scale-invariant in {weight_views}"
             )
-        return ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences)
+        first, *others = sentences
+        return ". ".join([first, *(sentence[0].upper() + sentence[1:] for sentence in others)])
 
     def __str__(self) -> str:
         kind = ""
@@ -355,15 +356,19 @@ class Check:
         lines = [f"checked on runs: law of {self.law.name}, {self.run}{kind}: {self.verdict}"]
         lines += [f"with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
         lines += [f"{name}: {weight}" for name, weight in self.weights.items()]
-        return "\n  ".join([*lines, *self.differences, *self.unexplained_failures])
+        # The verdict has the reason of the weights whose units the rule does not act on.
+        lines += self.differences
+        for name, weight in self.weights.items():
+            lines += [f"{name}: {note}" for note in weight.notes if weight.applies]
+        return "\n  ".join(lines)
 
     @property
     def unexplained_failures(self) -> list[str]:
-        """The failed assumptions of the weights whose units the rule acts on."""
+        """The failed assumptions of the weights that the verdict does not explain."""
         return [
             f"{name}: {note}"
             for name, weight in self.weights.items()
-            if weight.applies
+            if weight.applies and not weight.passed
             for note in weight.notes
         ]
 
@@ -512,7 +517,7 @@ def _check_weight(law: NormLaw, view: View, run: list[RecordedStep]) -> WeightCh
     if cosine > MAX_ROUNDING_COSINE:
         notes.append(f"<w, g> = 0 fails: |cos(w, g)| up to {cosine:.1e}")
     elif outside_because:
-        notes.append(f"the law does not apply: {outside_because.removeprefix(f'{law.name}: ')}")
+        notes.append(f"steps not compared: {outside_because.removeprefix(f'{law.name}: ')}")
     predicted = _predict(law, measured, values)
     result = WeightCheck(measured, predicted, errors, (), view, applies, bool(law.open_because))
     if not result.passed and not applies:
