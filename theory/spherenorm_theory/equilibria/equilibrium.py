@@ -17,7 +17,7 @@ from typing import Any
 import sympy as sp
 
 from spherenorm import Recipe, bind
-from spherenorm.rules import Graft
+from spherenorm.rules import KeepNorm
 from spherenorm_theory.claim import Hypothesis
 from spherenorm_theory.equilibria.directions import (
     ArcsineSum,
@@ -158,7 +158,7 @@ class Equilibrium:
                     "entries are Gaussian: where those of two momenta have the correlation rho, "
                     "their orthogonal factors have F(rho), which is measured for the shape"
                 )
-            if isinstance(step.algebra.opaque_vectors[mean.atom].rule, Graft):
+            if isinstance(step.algebra.opaque_vectors[mean.atom].rule, KeepNorm):
                 lines.append("rows have the mean of their lengths")
         else:
             moment = mean.second_moment
