@@ -102,8 +102,8 @@ class NormControl(Study):
     orthogonal to the weight. Averages are over the second half of the steps.
 
     Momentum lets steps on the hyperball point outwards, too, so that they turn the weight less. The
-    turn that follows (`spherenorm_theory.turn_at_rest`) has no free number; it was derived after
-    the runs below had shown less than arctan(lr).
+    turn that follows (`spherenorm_theory.equilibrium_turn`) has no free number; it was derived
+    after the runs below had shown less than arctan(lr).
     """
 
     name = "norm-control"

@@ -196,12 +196,12 @@ def law_of(spec: Spec) -> Law | None:
 def law_with_momentum(spec: Spec) -> Law | None:
     """The law of the turn on the hyperball, with what momentum does to it; None of other recipes.
 
-    That of `spherenorm_theory.turn_at_rest`, for gradients that are random and orthogonal to the
-    weight.
+    That of `spherenorm_theory.equilibrium_turn`, for gradients that are random and orthogonal to
+    the weight.
     """
     if not spec.recipe.startswith("hyperball("):
         return None
-    return functools.partial(_turn_at_rest, spec.recipe, _settings_without_rate(spec))
+    return functools.partial(_equilibrium_turn, spec.recipe, _settings_without_rate(spec))
 
 
 def _settings_without_rate(spec: Spec) -> str:
@@ -210,10 +210,10 @@ def _settings_without_rate(spec: Spec) -> str:
 
 
 @functools.cache
-def _turn_at_rest(recipe: str, settings: str, rate: float) -> float:
-    from spherenorm_theory import turn_at_rest  # sympy takes a second to import
+def _equilibrium_turn(recipe: str, settings: str, rate: float) -> float:
+    from spherenorm_theory import equilibrium_turn  # sympy takes a second to import
 
-    return turn_at_rest(recipe, lr=rate, **json.loads(settings))
+    return equilibrium_turn(recipe, lr=rate, **json.loads(settings))
 
 
 @functools.cache
