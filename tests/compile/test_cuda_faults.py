@@ -11,6 +11,7 @@ import faulthandler
 import os
 import re
 import shutil
+import sys
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,7 @@ from tests.compile.written import optimizer_of, rule
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler"),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="a fault may end the process"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the shim has the fibres of glibc"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]
 SUM_OF_PADDING = rule(

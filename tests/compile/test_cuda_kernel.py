@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ from tests.harness.recipes import EVERY_RECIPE
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the shim has the fibres of glibc"),
     pytest.mark.filterwarnings("ignore:optimizers step by"),
 ]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
