@@ -302,6 +302,12 @@ def test_without_a_gpu_there_is_no_kernel_for_one():
         build_cuda_executor(graph, [], torch.float32, torch.device("cuda", 0))
 
 
+def test_a_step_of_too_many_constants_has_no_kernel(monkeypatch):
+    monkeypatch.setattr("spherenorm.compile.cuda.code.MAX_LITERALS", 5)
+    with pytest.raises(Unsupported, match="has 16 constants, and a launch takes 5"):
+        executor_of("adamp", (4, 3), torch.float32)
+
+
 @pytest.mark.parametrize(
     ("rows", "cols", "chunk"), [(1, 1, 4), (300, 9, 64), (3, 301, 64), (0, 4, 8), (4, 0, 8)]
 )

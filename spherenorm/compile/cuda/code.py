@@ -33,6 +33,7 @@ from spherenorm.compile.code import (
 from spherenorm.compile.graph import INPUTS, Extent, Labels, Node, StepGraph
 from spherenorm.compile.schedule import Loop, Pass, schedule
 from spherenorm.operations import REDUCTIONS
+from spherenorm.record import Unsupported
 
 THREADS = 256
 """Threads of a block."""
@@ -88,6 +89,9 @@ def cuda_source(graphs: Sequence[StepGraph]) -> CudaSource:
     """
     printed = [ProgramPrinter(graph, annotated=False) for graph in graphs]
     programs = tuple(printer.program for printer in printed)
+    n_literals = max(program.sizes["LITERALS"] for program in programs)
+    if n_literals > MAX_LITERALS:
+        raise Unsupported(f"the step has {n_literals} constants, and a launch takes {MAX_LITERALS}")
     sizes = _argument_sizes(programs, graphs[0].n_hyper_parameters)
     cases = [
         f"case {i}: return step_chunk<Program{i}>(a, w, blockIdx.x - w.first_block);"
