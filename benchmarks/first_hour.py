@@ -640,7 +640,8 @@ def _time_kernel(report: Report, name: str) -> None:
             paths = sorted({row.path for row in sn.explain(kernel)})
             reasons = sorted({row.reason for row in sn.explain(kernel)})
         report.add(f"{name} {label} takes the kernel", paths == ["CUDA kernel"], reasons=reasons)
-        optimizers |= {f"{label}, batched": batched, f"{label}, CUDA kernel": kernel}
+        name_of_kernel = "CUDA kernel" if report.on_cuda else "CUDA kernel on the CPU"
+        optimizers |= {f"{label}, batched": batched, f"{label}, {name_of_kernel}": kernel}
     seconds = interleaved(
         {label: optimizer.step for label, optimizer in optimizers.items()},
         1 if report.dry else 7,

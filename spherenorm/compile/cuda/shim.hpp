@@ -131,7 +131,8 @@ static bool run_block(int threads, unsigned seed) {
 static int launch(void (*kernel)(const void*), const void* kernel_arguments, int blocks, int threads, void* shared_memory,
                   size_t shared_bytes, unsigned seed, int64_t* bytes) {
   pthread_mutex_lock(&mutex);
-  if (!stacks) stacks = static_cast<char*>(malloc(STACK_BYTES * MAX_THREADS));
+  stacks = static_cast<char*>(malloc(STACK_BYTES * size_t(threads)));
+  for (int t = 0; t < threads; ++t) fibres[t].started = false;
   int result = stacks ? RIGHT : NO_MEMORY;
   body = kernel;
   arguments = kernel_arguments;
@@ -141,8 +142,7 @@ static int launch(void (*kernel)(const void*), const void* kernel_arguments, int
     memset(shared_memory, 0xff, shared_bytes);
     if (!run_block(threads, seed + unsigned(i))) result = DIVERGENT;
   }
-  if (result == DIVERGENT)  // the fibres have stopped somewhere, and begin anew
-    for (int t = 0; t < threads; ++t) fibres[t].started = false;
+  free(stacks);
   *bytes += n_bytes;
   pthread_mutex_unlock(&mutex);
   return result;
