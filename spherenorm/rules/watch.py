@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from spherenorm.numerics import accumulation_dtype, mean, safe_divide
+from spherenorm.numerics import accumulation_dtype, safe_divide
 from spherenorm.rule import Chain, Rule, State, Update, chain
 from spherenorm.support import did_you_mean
 
@@ -125,6 +125,10 @@ def _norm(x: Tensor) -> Tensor:
     return (x * x).sum().sqrt()
 
 
+def _mean(x: Tensor) -> Tensor:
+    return x.sum() / max(x.numel(), 1)
+
+
 def _cosine(x: Tensor, y: Tensor) -> Tensor:
     return safe_divide((x * y).sum(), _norm(x) * _norm(y))
 
@@ -140,21 +144,20 @@ def _turn(weight: Tensor, direction: Tensor) -> Tensor:
     tangential = _norm(direction - along * weight)
     radial = (1 - along) * squared_norm.sqrt()
     denominator = (tangential * tangential + radial * radial).sqrt() + radial
-    half_tangent = torch.where(
-        denominator > 0,
-        tangential / torch.where(denominator > 0, denominator, 1),
-        torch.where(radial < 0, math.inf, torch.zeros_like(radial)),
+    half_angle = torch.atan(tangential / torch.where(denominator > 0, denominator, 1))
+    reversal = torch.where(radial < 0, math.pi, torch.zeros_like(radial))
+    return torch.where(
+        squared_norm > 0, torch.where(denominator > 0, 2 * half_angle, reversal), 0
     )
-    return torch.where(squared_norm > 0, 2 * torch.atan(half_tangent), 0)
 
 
 QUANTITIES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "norm": lambda w, g, d: _norm(d),
-    "rms": lambda w, g, d: mean(d * d).sqrt(),
+    "rms": lambda w, g, d: _mean(d * d).sqrt(),
     "relative": lambda w, g, d: safe_divide(_norm(d), _norm(w)),
     "turn": lambda w, g, d: _turn(w, d),
     "cosine": lambda w, g, d: _cosine(w, d),
     "grad_cosine": lambda w, g, d: _cosine(g, d),
-    "nonzero": lambda w, g, d: mean(torch.where(d == 0, 0, torch.ones_like(d))),
+    "nonzero": lambda w, g, d: _mean(torch.where(d == 0, 0, torch.ones_like(d))),
 }
 """What a watch can measure: functions of the weight, the gradient and the direction."""
