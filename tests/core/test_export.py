@@ -322,17 +322,21 @@ BESIDE_THE_RULE = ("adamp", "shampoo", "sgdp", "cautious(prodigy)", "adopt")
 """Recipes with a test of invariance, a period, sums over all weights, and a first step apart."""
 
 
+def other_number(value):
+    """Another number, which is not 0, and 3 for a period; other values as they are."""
+    if type(value) is tuple:
+        return tuple(map(other_number, value))
+    if type(value) is float:
+        return 0.9 * value or 0.01
+    return 3 if type(value) is int and value else value
+
+
 def with_short_periods(recipe):
-    """Other numbers than the defaults, none of them 0, and 3 for periods; those it accepts."""
+    """The other numbers that a recipe accepts."""
     bound = sn.bind(recipe)
     for name, value in bound.defaults.items():
-        number = {int: 3, float: 0.9 * value if value else 0.01}.get(type(value), value)
-        if type(value) is tuple and all(type(x) is float for x in value):
-            number = tuple(0.9 * x if x else 0.3 for x in value)
-        if type(value) is int and not value:
-            continue
         try:
-            candidate = bound.replace(**{name: number})
+            candidate = bound.replace(**{name: other_number(value)})
             candidate.rule  # noqa: B018
         except (TypeError, ValueError):
             continue
