@@ -22,9 +22,7 @@ from spherenorm.registry import Recipe, bind
 __all__ = ["ExportError", "export"]
 
 
-def export(
-    recipe: str | Recipe | Partition, name: str | None = None, /, **settings: Any
-) -> str:
+def export(recipe: str | Recipe | Partition, name: str | None = None, /, **settings: Any) -> str:
     """Return the source of an optimizer that takes a recipe's steps and needs only torch.
 
     The numeric hyper-parameters of the recipe are arguments of the class and entries of its
@@ -57,8 +55,8 @@ def export(
     if isinstance(recipe, Partition):
         if settings:
             raise ValueError(
-                f"export: a partition has its numbers already, got {', '.join(settings)}; give them "
-                "to the recipes of its labels"
+                f"export: a partition has its numbers already, got {', '.join(settings)}; give "
+                "them to the recipes of its labels"
             )
         return _text_of_partition(ExportedPartition(recipe, name or "Partition"))
     bound = bind(recipe, **settings)

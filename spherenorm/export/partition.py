@@ -8,8 +8,6 @@ import textwrap
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from spherenorm.export.file import (
     KINDS,
     LOAD_STATE_DICT,
@@ -60,8 +58,8 @@ class ExportedPartition:
             file = ExportedFile(own, name)
             if file.has_sums:
                 raise ExportError(
-                    f"partition: the step of {label!r} depends on sums over all weights, which only "
-                    f"a file of one recipe has: export {own.name!r} alone"
+                    f"partition: the step of {label!r} depends on sums over all weights, which "
+                    f"only a file of one recipe has: export {own.name!r} alone"
                 )
             self.files[label] = file
         self.suffixes = _suffixes(partition.labels)

@@ -24,7 +24,6 @@ from spherenorm.probes.products import (
     MAX_ENTRIES,
     PRODUCT_INDICES,
     Scratch,
-    bidiagonalize,
     largest_singular_values,
     matrices_of,
 )
@@ -103,9 +102,9 @@ class Measurement:
         relative_step: |dw| / |w|.
         update_rms: root mean square of the entries of dw.
         spectral_norm: largest singular value of the matrix w', computed from below by few products
-            (`spherenorm.probes.products`); nan for a vector, or at a step without it (`spectra` of `probe`). The matrix is
-            the weight's first dimension by all others; the units of `Orthogonalize.view`, if the
-            weight's rule has one, of which this is the root mean square.
+            (`spherenorm.probes.products`); nan for a vector, and at steps that `spectra` of `probe`
+            leaves out. The matrix is the weight's first dimension by all others; or the units of
+            `Orthogonalize.view`, if the weight's rule has one: their root mean square.
         stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank.
         update_spectral_norm, update_stable_rank: the same of dw.
         watched: the numbers of the weight's `rules.Watch`, by "quantity" or "name_quantity".
@@ -423,7 +422,7 @@ class Meter:
         for weight, state in zip(self.weights, states, strict=True):
             has_test_state = state.keys() >= set(names)
             test_state = state if has_test_state else self._test.init(weight)
-            by_units = self._test.per_unit_state(test_state)
+            by_units = self._test.flatten_state_per_unit(test_state)
             self._states_before.append(
                 {name: to_full_dense(by_units[name]).clone() for name in names}
             )
@@ -611,7 +610,7 @@ class Meter:
             shares = row[N_UNIT_NUMBERS + 3 :]
             # Report the first view, in the test's order, in which it found invariant units.
             view_index = next((i for i, share in enumerate(shares) if share > 0), None)
-            spectral_norm, stable_rank, update_spectral_norm, update_stable_rank = spectra[row_index]
+            spectral_norm, stable_rank, *of_update = spectra[row_index]
             measurement = Measurement(
                 step=step,
                 weight=measured.name,
@@ -629,8 +628,8 @@ class Meter:
                 update_rms=update_rms,
                 spectral_norm=spectral_norm,
                 stable_rank=stable_rank,
-                update_spectral_norm=update_spectral_norm,
-                update_stable_rank=update_stable_rank,
+                update_spectral_norm=of_update[0],
+                update_stable_rank=of_update[1],
                 watched=dict(zip(labels, watched[row_index], strict=True)),
             )
             if "units" in tensors:

@@ -1,6 +1,6 @@
 """`Watch`: a number between two rules of a chain, which no step reads.
 
-    chain(r.ExponentialAverage(0.9), r.Watch("rms"), r.Orthogonalize(), r.StepSize(lr), r.Watch("turn"))
+    chain(r.HeavyBall(0.9), r.Watch("rms"), r.Orthogonalize(), r.StepSize(lr), r.Watch("turn"))
 
 `spherenorm.probe` collects the numbers of the weights that it measures; in `spherenorm.functional`
 they are in the state.
@@ -146,9 +146,7 @@ def _turn(weight: Tensor, direction: Tensor) -> Tensor:
     denominator = (tangential * tangential + radial * radial).sqrt() + radial
     half_angle = torch.atan(tangential / torch.where(denominator > 0, denominator, 1))
     reversal = torch.where(radial < 0, math.pi, torch.zeros_like(radial))
-    return torch.where(
-        squared_norm > 0, torch.where(denominator > 0, 2 * half_angle, reversal), 0
-    )
+    return torch.where(squared_norm > 0, torch.where(denominator > 0, 2 * half_angle, reversal), 0)
 
 
 QUANTITIES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
