@@ -481,7 +481,7 @@ class Meter:
     def add_bidiagonals(self, bidiagonals: Tensor | None) -> None:
         """Keep the bidiagonals of `matrices`, or None at a step at which they are not computed."""
         if bidiagonals is not None:
-            bidiagonals = bidiagonals.unflatten(0, (len(self.weights), 2, -1))
+            bidiagonals = torch.unflatten(bidiagonals, 0, (len(self.weights), 2, -1))
         self._bidiagonals.append(bidiagonals)
 
     def _watched_numbers(self, states: Sequence[State]) -> Tensor:

@@ -85,21 +85,21 @@ class Scratch:
             part = [tensors[start : start + n_weights] for tensors in vectors]
             part_products = products[start : start + n_weights]
             if n_rows >= length:
-                self._multiply(*part, part_products)
+                self._multiply(part, part_products)
                 continue
             for row in range(0, length, n_rows):
                 rows = [[x[row : row + n_rows] for x in tensors] for tensors in part]
-                self._multiply(*rows, part_products[:, row : row + n_rows])
+                self._multiply(rows, part_products[:, row : row + n_rows])
         return products
 
-    def _multiply(
-        self,
-        before: Sequence[Tensor],
-        after: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        products: Tensor,
-    ) -> None:
-        """Write the products of each row of a few weights into `products`."""
+    def _multiply(self, tensors: Sequence[Sequence[Tensor]], products: Tensor) -> None:
+        """Write the products of each row of a few weights into `products`.
+
+        Args:
+            tensors: w, w' and g of each weight.
+            products: of shape (weights, rows, 3, 3).
+        """
+        before, after, grads = tensors
         vectors = self._take((3, len(before), *before[0].shape), before[0].device)
         if compute_dtype(before[0].dtype) is before[0].dtype:
             for old, new, step in zip(before, after, vectors[1], strict=True):
@@ -136,7 +136,8 @@ def _multiply_entries(vectors: Tensor, products: Tensor) -> None:
 def n_products(matrix: Tensor) -> int:
     """Return how many products with A'A are taken of a matrix; more than its rank tell no more."""
     kind = "small" if matrix.numel() <= SMALL_MATRIX else "large"
-    return max(1, min(PRODUCTS[kind], *matrix.shape))
+    rows, columns = matrix.shape
+    return max(1, min(PRODUCTS[kind], rows, columns))
 
 
 def matrices_of(x: Tensor, view: View) -> list[Tensor]:
@@ -206,7 +207,7 @@ def _normal_numbers(size: int) -> Tensor:
 
 def _start_vector(size: int, like: Tensor) -> Tensor:
     v = _normal_numbers(size).to(like)
-    return v / v.norm()
+    return v / torch.linalg.vector_norm(v)
 
 
 def _normalized(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,7 +107,7 @@ def without_watches(rule: Rule) -> Rule:
     if isinstance(rule, Chain):
         rules = [without_watches(child) for child in rule.rules if not isinstance(child, Watch)]
         return dataclasses.replace(rule, rules=tuple(rules))
-    values = {}
+    values: dict[str, Any] = {}
     for item in fields(rule):
         value = getattr(rule, item.name)
         if isinstance(value, Rule):
