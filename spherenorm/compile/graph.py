@@ -94,26 +94,26 @@ class StepGraph:
                 live.update(node.arguments)
         return live
 
-    def add_watched(self, other: StepGraph, names: Iterable[str]) -> None:
+    def add_watched(self, graph: StepGraph, names: Iterable[str]) -> None:
         """Add outputs that no step reads, with nodes of their own, from a graph that has them.
 
         Executors then sum what belongs to the step in the order that they have without these
         outputs, so that the step has the same bits.
 
         Args:
-            other: the graph of the same step with these outputs.
+            graph: the graph of the same step with these outputs.
             names: the outputs.
         """
         self.watched = frozenset(names)
         inputs = {(n.op, n.detail): n.index for n in self.nodes if not n.arguments}
         new_indices: dict[int, int] = {}
-        states = {n.index for n in other.nodes if n.op == "state" and n.detail in self.watched}
-        for index in sorted(other.nodes_of(self.watched) | states):
-            node = other.nodes[index]
+        states = {n.index for n in graph.nodes if n.op == "state" and n.detail in self.watched}
+        for index in sorted(graph.nodes_of(self.watched) | states):
+            node = graph.nodes[index]
             detail = node.detail
             is_literal = node.op == "argument" and detail >= self.n_hyper_parameters
             if is_literal:
-                self.literals.append(other.literals[detail - self.n_hyper_parameters])
+                self.literals.append(graph.literals[detail - self.n_hyper_parameters])
                 detail = self.n_hyper_parameters + len(self.literals) - 1
             elif (node.op, detail) in inputs and not node.arguments:
                 new_indices[index] = inputs[node.op, detail]
@@ -121,13 +121,13 @@ class StepGraph:
             new_indices[index] = len(self.nodes)
             arguments = tuple(new_indices[argument] for argument in node.arguments)
             new_node = replace(node, index=len(self.nodes), arguments=arguments, detail=detail)
-            if index in other.sources:
-                self.sources[new_node.index] = other.sources[index]
+            if index in graph.sources:
+                self.sources[new_node.index] = graph.sources[index]
             self.nodes.append(new_node)
-        for name in other.outputs:
+        for name in graph.outputs:
             if name in self.watched:
-                self.outputs[name] = new_indices[other.outputs[name]]
-                self.states[name] = other.states[name]
+                self.outputs[name] = new_indices[graph.outputs[name]]
+                self.states[name] = graph.states[name]
 
     @property
     def structure(self) -> Any:

@@ -47,19 +47,18 @@ class ExportedPartition:
     def __init__(self, partition: Partition, name: str, bound: Bound | None = None) -> None:
         self.partition, self.name = partition, name
         self.files: dict[str, ExportedFile] = {}
-        for label, own in zip(partition.labels, partition.bounds, strict=True):
-            if bound is not None:
-                own = _bind_part(bound, label)  # noqa: PLW2901
-            if own is None:
+        for label, bound_of_label in zip(partition.labels, partition.bounds, strict=True):
+            bound_part = bound_of_label if bound is None else _bind_part(bound, label)
+            if bound_part is None:
                 raise ExportError(
                     f"partition: {label!r} has a rule, whose numbers have no names in a file; give "
                     "it a recipe, or export the recipe that returns the partition"
                 )
-            file = ExportedFile(own, name)
+            file = ExportedFile(bound_part, name)
             if file.has_sums:
                 raise ExportError(
                     f"partition: the step of {label!r} depends on sums over all weights, which "
-                    f"only a file of one recipe has: export {own.name!r} alone"
+                    f"only a file of one recipe has: export {bound_part.name!r} alone"
                 )
             self.files[label] = file
         self.suffixes = _suffixes(partition.labels)
@@ -143,12 +142,12 @@ def _bind_part(bound: Bound, label: str) -> Bound:
 
     @functools.wraps(bound.recipe)
     def part(**hyper_parameters: Any) -> Rule:
-        whole = bound.recipe(**hyper_parameters)
-        rule: Rule = whole.rules[label]  # type: ignore[attr-defined]
+        partition = bound.recipe(**hyper_parameters)
+        rule: Rule = partition.rules[label]  # type: ignore[attr-defined]
         return rule
 
-    given = {name: bound.hyper_parameters[name] for name in bound.explicit_names}
-    return replace(bind(part, **given), recipe=part)
+    values = {name: bound.hyper_parameters[name] for name in bound.explicit_names}
+    return replace(bind(part, **values), recipe=part)
 
 
 def _suffixes(labels: tuple[str, ...]) -> dict[str, str]:

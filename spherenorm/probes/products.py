@@ -206,8 +206,8 @@ def _normal_numbers(size: int) -> Tensor:
 
 
 def _start_vector(size: int, like: Tensor) -> Tensor:
-    v = _normal_numbers(size).to(like)
-    return v / torch.linalg.vector_norm(v)
+    v: Tensor = _normal_numbers(size).to(like)
+    return v / v.square().sum().sqrt()
 
 
 def _normalized(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
