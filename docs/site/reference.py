@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from docs.site.docstring import text_to_markdown, to_markdown
+from spherenorm.support import split_at_commas
 
 MODULES = {
     "spherenorm": "The most used classes and functions.",
@@ -31,6 +32,10 @@ MODULES = {
     "spherenorm_theory.report": "Laws as text and LaTeX (extra `theory`).",
 }
 """The modules with public names, with a description of each."""
+
+
+LINE_LENGTH = 88
+"""Columns of a signature; wider ones are cut off at 1280 pixels, beside the table of contents."""
 
 
 class UndocumentedError(Exception):
@@ -131,7 +136,23 @@ def _signature(name: str, thing: Any) -> str:
     signature = signature.replace(parameters=parameters, return_annotation=signature.empty)
     text = re.sub(r"<(?:[^<>]|<[^<>]*>)* at 0x[0-9a-f]+>", "...", str(signature))
     kind = "class " if inspect.isclass(thing) else ""
-    return f"```python\n{kind}{name}{text}\n```\n\n"
+    return f"```python\n{_wrapped(f'{kind}{name}', text)}\n```\n\n"
+
+
+def _wrapped(head: str, signature: str) -> str:
+    """Return a name and its signature in lines of at most `LINE_LENGTH`.
+
+    They break between parameters, as a formatter breaks a call.
+    """
+    if len(head) + len(signature) <= LINE_LENGTH:
+        return head + signature
+    lines, line = [], "   "
+    for parameter in split_at_commas(signature.strip()[1:-1]):
+        if len(line) + len(parameter) + 2 > LINE_LENGTH:
+            lines.append(line)
+            line = "   "
+        line += f" {parameter.strip()},"
+    return "\n".join([f"{head}(", *lines, line, ")"])
 
 
 def _methods(thing: Any) -> list[tuple[str, Any]]:

@@ -468,10 +468,11 @@ def _scores(
         points = f"{entry.selected_points} (edge)" if entry.edges else entry.selected_points
         selected = [points] if tuned else []
         scores, norms = means[: len(keys)], means[len(keys) :]
-        measured: list[Content] = [*selected, *values, *scores, entry.difference, *norms, *counts]
+        measured: list[Content] = [*scores, entry.difference, *selected, *values, *norms, *counts]
         rows.append((str(entry.place), *measured, *entry.paper_cells(quoted)))
-    headings: list[Heading] = ["arm", *(["taken by seeds"] if tuned else []), *different, *names]
-    headings += ["minus its baseline", *(["norm, last / first"] if growth else [])]
+    headings: list[Heading] = ["arm", *names, "minus baseline"]
+    headings += [*(["chosen by seeds"] if tuned else []), *different]
+    headings += [*(["norm, last / first"] if growth else [])]
     headings += ["seeds", "diverged", *paper_columns(*quoted)]
     paper_setups = "; ".join(
         f"{result.place}: {result.paper_setup}" for result in conditions if result.paper_setup

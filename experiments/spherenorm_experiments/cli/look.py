@@ -156,7 +156,10 @@ def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = Fal
     if as_json:
         answer({"page": str(path), "claims": claims, "notes": notes})
     else:
-        if is_comparison(study_sections) and not problems:
+        if len(study_sections) == 1 and not problems and study_sections[0].summary:
+            for sentence in study_sections[0].summary:
+                say(escape(sentence))
+        elif is_comparison(study_sections) and not problems:
             text = ComparisonText(study_sections[0])
             say(escape(f"{text.title}. {text.about}"))
             for table in text.study.tables(study_sections[0].results)[:1]:

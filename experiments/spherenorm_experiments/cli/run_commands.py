@@ -81,9 +81,7 @@ def run(
         return _show_dry_run(campaign, options.as_json)
     failed = _ran([campaign], options.as_json)
     if not options.as_json and not failed:
-        failed = _show_tables(campaign)
-        option = "" if options.out == DEFAULT_OUT else f" --out {options.out}"
-        say(f"pictures and claims: spherenorm report{option}")
+        failed = _show_outcome(campaign, options)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -143,7 +141,7 @@ def compare(
         return _show_dry_run(campaign, options.as_json)
     failed = _ran([campaign], options.as_json)
     if not options.as_json:
-        failed |= _show_comparison(study, campaign.resolver.store)
+        failed |= _show_page_of(study, campaign.resolver.store)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -180,15 +178,15 @@ def resume(*, options: Execution) -> None:
         studies_asked = [study for campaign in campaigns for study in campaign.studies]
         compared = {x.name: x for x in studies_asked if x.lookup_name.startswith(f"{COMMAND} ")}
         for study in compared.values():
-            failed |= _show_comparison(study, resolver.store)
+            failed |= _show_page_of(study, resolver.store)
         if len(compared) < len({study.name for study in studies_asked}):
             say("tables and a page of them: spherenorm report")
     if failed or incomplete:
         raise typer.Exit(FAILED)
 
 
-def _show_comparison(study: Study, store: Store) -> bool:
-    """Print the verdicts of a comparison and write its page; return True if a part of it raised."""
+def _show_page_of(study: Study, store: Store) -> bool:
+    """Say what came out of a study and write its page; return True if a part of it raised."""
     from spherenorm_experiments.plan import read_requests
     from spherenorm_experiments.report import sections
 
@@ -320,16 +318,28 @@ def _place(job: Job) -> str:
     return f"{spec.recipe} on {spec.task} ({values}{many})"
 
 
-def _show_tables(campaign: Campaign) -> bool:
-    """Print the first table of each study; True if any study raised."""
-    raised = False
+def _show_outcome(campaign: Campaign, options: Request) -> bool:
+    """Print the summary of each study and write its page, or else print its first table.
+
+    Returns:
+        True if any study raised.
+    """
+    raised = has_tables = False
     for study in campaign.studies:
         try:
-            for table in study.tables(campaign.trials(study)[1])[:1]:
+            runs = campaign.trials(study)[1]
+            if study.summary(runs, study.decide_claims(runs)):
+                raised |= _show_page_of(study, campaign.resolver.store)
+                continue
+            has_tables = True
+            for table in study.tables(runs)[:1]:
                 console.print(as_text(table, f"{study.name}: {table.title}"))
         except Exception as error:  # the other studies' tables are still to be shown
             raised = True
             say_error(f"{study.name}: no tables: {one_line(error)}")
+    if has_tables:
+        option = "" if options.out == DEFAULT_OUT else f" --out {options.out}"
+        say(f"pictures and claims: spherenorm report{option}")
     return raised
 
 
