@@ -336,7 +336,9 @@ def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
         condition, better = results[0].condition, results[0].better
         metric = with_direction([(metric_of(results), better)])
         place, paper_figures = condition.place, condition.figures
-        pictures += [_at_each(results, name, metric) for name in _tuned(results)]
+        pictures += [_at_each(results, name, metric) for name in _tuned(results)
+                     if any(entry.complete_runs[hyper(name)].nunique() > 1 for entry in results
+                            if hyper(name) in entry.complete_runs)]  # fmt: skip
         pictures.append(_differences(results, metric))
         final = [
             Line(result.name_at_best, result.arm.recipe, result.runs_at_best) for result in results
@@ -446,6 +448,7 @@ def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
     figure.update_yaxes(type="category", range=[-0.6, len(labels) - 0.4],
                         categoryorder="array", categoryarray=labels[::-1])  # fmt: skip
     figure.update_xaxes(zeroline=True)
+    figure.update_layout(margin_b=60)  # no legend keeps the axis' title apart from the caption
     return Picture(figure, caption)
 
 

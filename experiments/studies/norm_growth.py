@@ -6,6 +6,7 @@ spherenorm run experiments/studies/norm_growth.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -56,7 +57,7 @@ def late_effective_step(run: Result) -> float:
 
 def _ratio(runs: Runs, key: Callable[[Result], float]) -> pd.Series:
     """Return SGDP's number over SGD's, by seed."""
-    sgdp, sgd = (number(runs.selected("digits", arm), key) for arm in ("SGDP", "SGD"))
+    sgdp, sgd = (number(runs.selected("", arm), key) for arm in ("SGDP", "SGD"))
     return sgdp / sgd
 
 
@@ -70,53 +71,53 @@ class NormGrowth(Comparison):
 
     def summary(self, runs: Runs, decisions: Sequence[Decision]) -> list[str]:
         """Return what was trained, norms, effective steps, scores, and what follows."""
-        sgd, sgdp = (runs.selected("digits", arm.name) for arm in self.arms)
-        if sgd.empty or sgdp.empty:
+        arms = {arm.name: runs.selected("", arm.name) for arm in self.arms}
+        if any(frame.empty for frame in arms.values()):
             return []
-        count = len(sgd.index.intersection(sgdp.index))
         norms, steps, scores = (
-            {"SGD": number(sgd, key), "SGDP": number(sgdp, key)}
+            {name: number(frame, key) for name, frame in arms.items()}
             for key in (last_norm, late_effective_step, "test")
         )
-        start = number(sgd, first_norm).mean()
-        ratio, gap = estimate(late_step_ratio(runs), ratio=True, form=".2g"), decisions[0]
-        times_as_far = f"{ratio}".replace("× ", "").replace(" [", " times as far [")
-        accuracies = [f"{name} {estimate(values, form='.1f')}" for name, values in scores.items()]
-        difference = str(estimate(scores["SGDP"] - scores["SGD"], form="+.2f"))
+        start = number(arms["SGD"], first_norm).mean()
+        growth = ", ".join(f"{name} {start:.2f} -> {x.mean():.2f}" for name, x in norms.items())
+        late = ", ".join(f"{name} {x.mean():.1g}" for name, x in steps.items())
+        times = replace(estimate(late_step_ratio(runs), ratio=True, form=".2g"), prefix="")
+        accuracy = ", ".join(f"{name} {estimate(x, form='.1f')}" for name, x in scores.items())
+        difference = estimate(scores["SGDP"] - scores["SGD"], form="+.2f")
         return [
-            f"A ResNet trains on digits: lr {LR}, momentum {MOMENTUM}, {count} seeds.",
-            "Norm of a channel: "
-            + ", ".join(f"{name} {start:.2f} -> {x.mean():.2f}" for name, x in norms.items()) + ".",
-            "Effective step, second half: "
-            + ", ".join(f"{name} {x.mean():.1g}" for name, x in steps.items())
-            + f": {times_as_far}.",
-            f"Accuracy (%): {', '.join(accuracies)}.",
-            f"SGDP - SGD: {difference} points: {_in_words(gap)}.",
+            f"A ResNet trains on digits: lr {LR}, momentum {MOMENTUM}, {len(arms['SGD'])} seeds.",
+            f"Norm of a channel: {growth}.",
+            f"Effective step, second half: {late}; ratio {times}.",
+            f"Accuracy (%): {accuracy}.",
+            f"SGDP - SGD: {difference} points: {_in_words(decisions[0])}.",
             "Where it matters: docs/choosing.md.",
         ]
 
     def pictures(self, runs: Runs) -> list[Picture]:
         """Return norms and effective steps at first, then the pictures of any comparison."""
-        arms = {arm.name: runs.selected("digits", arm.name) for arm in self.arms}
+        arms = {arm.name: runs.selected("", arm.name) for arm in self.arms}
         if any(frame.empty for frame in arms.values()):
             return []
         norms = empty_figure("step", "norm of a channel")
         curves = {name: np.array([norm_curve(run) for run in frame.run])
                   for name, frame in arms.items()}  # fmt: skip
+        steps = curves["SGD"][0, :, 0].tolist()
         for arm in self.arms:
-            steps, values = curves[arm.name][0, :, 0], curves[arm.name][:, :, 1]
-            add_band(norms, steps, values.mean(0), [values.min(0), values.max(0)], arm.name,
-                     color_of(arm.recipe))  # fmt: skip
+            starts = number(arms[arm.name], first_norm).to_numpy()[:, None]
+            values = np.hstack([starts, curves[arm.name][:, :, 1]])
+            ends = [values.min(0), values.max(0)]
+            color = color_of(arm.recipe)
+            add_band(norms, [0, *steps], np.median(values, axis=0), ends, arm.name, color)
         ratios = empty_figure("step", "effective step, SGDP / SGD")
         values = curves["SGDP"][:, :, 2] / curves["SGD"][:, :, 2]
-        add_band(ratios, steps, np.exp(np.log(values).mean(0)), [values.min(0), values.max(0)],
-                 "SGDP / SGD", color_of("sgdp"))  # fmt: skip
+        ends = [values.min(0), values.max(0)]
+        add_band(ratios, steps, np.median(values, axis=0), ends, "SGDP / SGD", color_of("sgdp"))
         for figure in (norms, ratios):
             figure.update_yaxes(rangemode="tozero")
         return [
-            Picture(norms, "Norm of a channel's weights: mean over seeds, and their range.", 300),
+            Picture(norms, "Norm of a channel's weights: median over seeds, and their range.", 300),
             Picture(ratios, "How many times as far SGDP turns the weights as SGD, epoch by epoch: "
-                            "geometric mean over seeds, and their range.", 300),
+                            "median over seeds, and their range.", 300),
             *super().pictures(runs),
         ]  # fmt: skip
 
@@ -144,7 +145,7 @@ STUDY = NormGrowth(
         for name in ("SGD", "SGDP")
     ],
     tune={"lr": (LR,)},
-    conditions=[Condition("digits", "digits", {"variant": "residual"})],
+    conditions=[Condition("", "digits", {"variant": "residual"})],
     claims=[
         Claim("norm", "< 1", lambda runs: _ratio(runs, last_norm),
               "SGDP's last norm is smaller than SGD's: their ratio", ratio=True),

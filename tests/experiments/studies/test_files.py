@@ -11,7 +11,7 @@ from spherenorm_experiments.runs import Runs
 from tests.harness import refuses
 
 FOLDER = ROOT / "experiments" / "studies"
-STUDIES = ("equilibrium", "lr_transfer", "norm_control", "warm_up")
+STUDIES = ("equilibrium", "lr_transfer", "norm_control", "norm_growth", "warm_up")
 
 MINE = '''
 """A study of a user's own."""
