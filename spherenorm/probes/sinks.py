@@ -47,7 +47,9 @@ ul { color: var(--note); padding-left: 1.2rem }
 article { display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; padding: .7rem 0;
   border-top: 1px solid var(--rule); align-items: flex-start }
 header { flex: 1 1 11rem; min-width: 11rem; overflow-wrap: anywhere }
-figure { margin: 0; flex: 0 1 auto } figcaption, small { opacity: .75; font-size: 12px }
+@media (max-width: 56rem) { header { flex-basis: 100% } }
+figure { margin: 0; flex: 1 1 12rem; max-width: 320px }
+figcaption, small { opacity: .75; font-size: 12px }
 svg { display: block; width: 100%; max-width: 320px; height: 48px }
 path { fill: none; stroke: var(--line); stroke-width: 1.5 }
 path.law { stroke: var(--law); stroke-dasharray: 4 3 }

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.image
 import pytest
 import torch
 
+from docs import norm_growth
 from spherenorm import registry
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +53,36 @@ def test_links_within_the_repository_lead_somewhere(page):
         if target.startswith("generated/"):
             continue  # the build writes these pages, and checks their links
         assert (page.parent / target).exists(), target
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_committed_runs_of_the_demo(monkeypatch):
+    """`make demo` prints these lines, too: at most eight, with its count of runs and its page."""
+    monkeypatch.chdir(ROOT)  # the rows name the study by its path
+    section = norm_growth.read_section()
+    lines = section.summary
+    assert len(lines) <= 6
+    assert max(map(len, lines)) <= 80
+    text = " ".join(lines)
+    (first, sgd), (_, sgdp) = re.findall(r"SGDP? ([\d.]+) -> ([\d.]+)", text)
+    ratio = re.search(r"ratio (\S+) (\[\S+, \S+\])", text)
+    gap = re.search(r"SGDP - SGD: (\S+) (\[\S+, \S+\]) points: nothing to choose", text)
+    assert gap, "the README says that there is nothing to choose"
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"from {first} to {sgd} under SGD and to {sgdp} under SGDP" in readme
+    assert f"steps {ratio[1]} times as long {ratio[2]}" in readme
+    assert f"{gap[1]} points {gap[2]}" in readme
+    assert f"from {first} to {sgd}, SGDP's to {sgdp}; in the second half" in readme
+    assert f"turns the weights {ratio[1]} times as far" in readme
+
+
+def test_the_picture_of_the_readme_is_drawn_from_the_committed_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    norm_growth.draw(norm_growth.read_section(), tmp_path / "picture.png")
+    drawn, committed = (
+        matplotlib.image.imread(path) for path in (tmp_path / "picture.png", norm_growth.IMAGE)
+    )
+    assert drawn.shape == committed.shape
+    assert abs(drawn - committed).mean() < 0.02  # fonts may differ
 
 
 def test_files_that_pages_name_exist():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
     from spherenorm_experiments.study import Study
 
 TOTAL = "total, shared runs once"
+
+SILENCE_S, POLL_S = 10.0, 0.5
+"""Output that is no terminal hears how far the runs are at least this often; and how often it is
+looked up."""
 
 SPEED_PERIOD_S = 1e9
 """The time that is left comes from the pace of the whole round: a run may take hours."""
@@ -277,19 +283,40 @@ def _show_progress(as_json: bool) -> Iterator[Any]:
     with bar:
         line = bar.add_task("", total=0, visible=False)
         task = bar.tasks[0]
+        lines = nullcontext() if errors.is_terminal or as_json else _print_lines(task)
 
         def progress(total: int, job: Job | None, outcome: Outcome | None) -> None:
             if job is None or outcome is None:
                 bar.reset(line, total=total, visible=True)
                 return
-            tenths = _tenths(task)
             bar.advance(line, len(job.runs))
-            if _tenths(task) > tenths and not (errors.is_terminal or as_json):
-                say_error(_runs_in_words(task), "")
             if outcome.state == "failed":
                 say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
 
-        yield progress
+        with lines:
+            yield progress
+
+
+@contextmanager
+def _print_lines(task: Task) -> Iterator[None]:
+    """Print how far the runs are, at each tenth of them and after each `SILENCE_S`."""
+    ended, began = threading.Event(), time.monotonic()
+
+    def print_lines() -> None:
+        last_tenth, last_time = 0, began
+        while not ended.wait(POLL_S):
+            tenth, now = _tenths(task), time.monotonic()
+            if tenth != last_tenth or now - last_time >= SILENCE_S:
+                last_tenth, last_time = tenth, now
+                say_error(f"{_runs_in_words(task)}, {now - began:.0f} s so far", "")
+
+    thread = threading.Thread(target=print_lines, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _tenths(task: Task) -> int:
