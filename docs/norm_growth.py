@@ -9,6 +9,8 @@ how much farther SGDP turns them than SGD does, epoch by epoch.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from pathlib import Path
 
@@ -61,7 +63,7 @@ def draw(section: Section, image: Path) -> None:
     for axes in (norm, ratio):
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlim(0, 1.12 * steps[-1] if axes is norm else steps[-1])
-    figure.savefig(image)
+    figure.savefig(image, metadata={"Runs": digest(section)})
 
 
 def read_curves(section: Section) -> dict[str, np.ndarray]:
@@ -73,6 +75,14 @@ def read_curves(section: Section) -> dict[str, np.ndarray]:
         ])
         for name in ("SGD", "SGDP")
     }  # fmt: skip
+
+
+def digest(section: Section) -> str:
+    """Return a hash of the curves, which the picture carries as its text "Runs"."""
+    curves = read_curves(section)
+    return hashlib.sha256(
+        json.dumps({name: x.tolist() for name, x in curves.items()}).encode()
+    ).hexdigest()
 
 
 def main() -> None:
