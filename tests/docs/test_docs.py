@@ -9,6 +9,7 @@ from pathlib import Path
 import PIL.Image
 import pytest
 import torch
+import yaml
 
 from docs import norm_growth
 from spherenorm import registry
@@ -79,6 +80,24 @@ def test_the_picture_of_the_readme_is_drawn_from_the_committed_runs(monkeypatch)
     monkeypatch.chdir(ROOT)
     with PIL.Image.open(norm_growth.IMAGE) as picture:
         assert picture.text["Runs"] == norm_growth.digest(norm_growth.read_section())
+
+
+def test_the_workflow_runs_the_commands_of_the_readme_on_what_pyproject_admits():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    readme, project = (ROOT / "README.md").read_text(), (ROOT / "pyproject.toml").read_text()
+    commands = [step["run"] for step in jobs["readme"]["steps"] if "run" in step]
+    (install,) = (command for command in commands if command.startswith("uv pip install"))
+    assert (
+        f"pip install {install.rpartition(' -e ')[1].strip()} {install.rpartition(' -e ')[2]}"
+        in readme
+    )
+    (compare,) = (command for command in commands if command.startswith("spherenorm compare"))
+    assert compare.partition(" --trials")[0] in readme
+    (run,) = (command for command in commands if command.startswith("spherenorm run"))
+    assert f"$(BIN)/{run}\n" in (ROOT / "Makefile").read_text()  # make demo
+    oldest, newest = jobs["readme"]["strategy"]["matrix"]["include"]
+    assert f'requires-python = ">={oldest["python-version"]}"' in project
+    assert (oldest["resolution"], newest["resolution"]) == ("lowest-direct", "highest")
 
 
 def test_files_that_pages_name_exist():
