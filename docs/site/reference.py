@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from docs.site.docstring import text_to_markdown, to_markdown
+from docs.site.docstring import LINE_LENGTH, text_to_markdown, to_markdown
 from spherenorm.support import split_at_commas
 
 MODULES = {
@@ -32,10 +32,6 @@ MODULES = {
     "spherenorm_theory.report": "Laws as text and LaTeX (extra `theory`).",
 }
 """The modules with public names, with a description of each."""
-
-
-LINE_LENGTH = 88
-"""Columns of a signature; wider ones are cut off at 1280 pixels, beside the table of contents."""
 
 
 class UndocumentedError(Exception):
