@@ -17,7 +17,7 @@ from spherenorm.compile.interface import Executor, Path, WeightStep, cached
 from spherenorm.compile.kernel import KernelExecutor, build_kernel
 from spherenorm.compile.memory import why_not_contiguous, why_not_recordable
 from spherenorm.compile.rule_key import RuleKey
-from spherenorm.compile.shards import (
+from spherenorm.compile.sharded.shards import (
     PLAIN_TENSORS,
     is_distributed,
     regions_of,
