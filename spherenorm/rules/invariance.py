@@ -338,9 +338,10 @@ class AccumulatedInvarianceTest(InvarianceTest):
     A scale-invariant weight has s = 0 up to rounding and passes from the first step on. For any
     other weight, s_t is nearly a standard normal variable at each step; what follows is about it.
 
-    **Error law.** At each step, such a unit passes with probability at most
+    **Error law.** However the steps depend on one another, such a unit passes at each of them with
+    probability at most
 
-        sqrt(6 / pi) d,   *however the steps depend on one another*.
+        sqrt(6 / pi) d.
 
     (1 - s^2 / (3 d^2))_+ has a mean of at most sqrt(8 / (3 pi)) d, hence so has any weighted mean
     of it over steps, and a unit passes if that exceeds 2/3: Markov's inequality. A gradient that
