@@ -143,12 +143,18 @@ def _wrapped(head: str, signature: str) -> str:
     if len(head) + len(signature) <= LINE_LENGTH:
         return head + signature
     lines, line = [], "   "
-    for parameter in split_at_commas(signature.strip()[1:-1]):
+    for parameter in map(_shortened, split_at_commas(signature[1:-1])):
         if len(line) + len(parameter) + 2 > LINE_LENGTH:
             lines.append(line)
             line = "   "
-        line += f" {parameter.strip()},"
+        line += f" {parameter},"
     return "\n".join([f"{head}(", *lines, line, ")"])
+
+
+def _shortened(parameter: str) -> str:
+    """Return a parameter, whose default is left out where it would take a line of its own."""
+    name, equals, default = parameter.partition("=")
+    return parameter if len(default) <= LINE_LENGTH // 2 else f"{name}{equals}..."
 
 
 def _methods(thing: Any) -> list[tuple[str, Any]]:

@@ -331,7 +331,8 @@ class ScaleInvarianceTest(InvarianceTest):
 class AccumulatedInvarianceTest(InvarianceTest):
     r"""Find the units u whose cosines with the gradient have been small for many steps:
 
-        E_t = memory E_{t-1} + (1 - memory) min(s_t^2, 3 d^2),   s_t = sqrt(dim(w_u)) cos(w_u, g_u)
+        s_t = sqrt(dim(w_u)) cos(w_u, g_u)
+        E_t = memory E_{t-1} + (1 - memory) min(s_t^2, 3 d^2)
         c_t = memory c_{t-1} + (1 - memory)
         passes if E_t / c_t < d^2.
 
