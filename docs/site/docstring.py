@@ -52,7 +52,7 @@ def summary(thing: Any) -> str:
     line = " ".join(paragraph.split())
     if line.endswith(":"):
         formulas = text.partition("\n\n")[0].splitlines()
-        line += " " + "; ".join(f"`{formula.strip()}`" for formula in formulas)
+        line += " " + "; ".join(f"`{formula.strip().rstrip(',')}`" for formula in formulas)
     return escaped(line)
 
 

@@ -339,7 +339,7 @@ def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
         pictures += [_at_each(results, name, metric) for name in _tuned(results)
                      if any(entry.complete_runs[hyper(name)].nunique() > 1 for entry in results
                             if hyper(name) in entry.complete_runs)]  # fmt: skip
-        pictures.append(_differences(results, metric))
+        pictures.append(_differences(results))
         final = [
             Line(result.name_at_best, result.arm.recipe, result.runs_at_best) for result in results
         ]
@@ -416,9 +416,9 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
     )
 
 
-def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
+def _differences(entries: Sequence[ArmResult]) -> Picture:
     """Return the differences of the pairs: ticks are seeds, bars 95 % intervals."""
-    figure, labels = empty_figure(f"difference, {metric}", ""), list[str]()
+    figure, labels = empty_figure(f"difference in {metric_of(entries)}", ""), list[str]()
     colors = [color for color, _ in line_styles(entry.arm.recipe for entry in entries)]
     for entry, color in zip(entries, colors, strict=True):
         gaps = entry.selected_runs.test - (
