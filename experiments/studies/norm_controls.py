@@ -103,8 +103,8 @@ def mdadam(
         chain(r.AdaptiveMoments(*betas, eps=eps, name=name), r.StepSize(lr * gain_ratio))
         for name in ("gain", "column_gain")
     )
-    inner = r.Gain(adamh(lr, betas, eps), columns, "dim=1", "one", buffer="column_gain")
-    return chain(r.Gain(inner, rows, "channel", "one"))
+    inner = r.GainAndDirection(adamh(lr, betas, eps), columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.GainAndDirection(inner, rows, "channel", "one"))
 
 
 def rotation(step: MeasuredStep) -> dict[str, Any]:

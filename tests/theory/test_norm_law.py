@@ -66,9 +66,9 @@ def test_the_share_of_recipes_with_a_law():
     ("name", "named"),
     [
         ("muonsphere", ["FixedSpectralNorm", "largest singular value"]),
-        ("muown", ["Gain", "channel", "Orthogonalize"]),
-        ("angularmuown", ["Gain", "channel"]),
-        ("mdmuon", ["Gain"]),
+        ("muown", ["GainAndDirection", "channel", "Orthogonalize"]),
+        ("angularmuown", ["GainAndDirection", "channel"]),
+        ("mdmuon", ["GainAndDirection"]),
     ],
 )
 def test_units_that_interact_are_refused_by_the_rule(name, named):

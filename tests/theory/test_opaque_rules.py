@@ -28,7 +28,7 @@ SHAPE = (24, 40)
 
 
 def test_an_orthogonal_factor_is_one_operation():
-    assert len(trace("muon").record.needed) < 15
+    assert len(trace("muon").record.live_calls) < 15
     law = law_of("muon")
     assert [*law.drive] == ["O"]
     assert any(show(c.relation) == "|s_t|^2 = c^2 lr^2 q rank" for c in law.claims)

@@ -21,7 +21,7 @@ or `spherenorm theory sgdp` in a shell. From a recipe to its law:
 A module imports only from those above it in this list.
 """
 
-from spherenorm.testing import PROPERTIES, RecipeUnderTest, RefusedError
+from spherenorm.testing import PROPERTIES, NotApplicable, RecipeUnderTest
 from spherenorm_theory.checks import Check, check, check_equilibrium, check_turn
 from spherenorm_theory.claim import Proof
 from spherenorm_theory.equilibria.equilibrium import (
@@ -73,7 +73,7 @@ def _law_property(under_test: RecipeUnderTest) -> str:
     """Derive the law of a recipe, for the promise "law" of `spherenorm.testing.check`.
 
     Raises:
-        RefusedError: there is no law that agrees with the code, and why.
+        NotApplicable: there is no law that agrees with the code, and why.
     """
     recipe, values = under_test.bound.recipe, under_test.bound.hyper_parameters
     defaults = under_test.bound.defaults
@@ -81,7 +81,7 @@ def _law_property(under_test: RecipeUnderTest) -> str:
     try:
         law = norm_growth(recipe, **changed)
     except ValueError as error:
-        raise RefusedError(str(error)) from error
+        raise NotApplicable(str(error)) from error
     return show(law.equation)
 
 

@@ -25,7 +25,7 @@ import torch
 
 from spherenorm import rules as r
 from spherenorm.operations import OPERATIONS, NotHere, check_registered, of_overload
-from spherenorm.record import Call, Record, Value
+from spherenorm.record import Call, Record, TensorRef
 from spherenorm_theory.opaque_rules import MARKERS, RANK, SCALE, SHARE
 from spherenorm_theory.printing import show
 from spherenorm_theory.symbols import DIMENSION, Norm, Vector, canonical_form, exact, is_entry
@@ -130,9 +130,9 @@ def interpret(record: Record, algebra: VectorAlgebra, inputs: Sequence[Any]) -> 
         TraceError: an operation has no rule, or its rule refuses the arguments. The message has
             the line of code from which the operation came.
     """
-    values: dict[Value, Any] = dict(zip(record.inputs, inputs, strict=True))
+    values: dict[TensorRef, Any] = dict(zip(record.inputs, inputs, strict=True))
     for value, constant in record.constants.items():
-        is_used = any(value in call.values() for call in record.needed)
+        is_used = any(value in call.input_refs() for call in record.live_calls)
         if is_used and constant.numel() != 1:
             raise TraceError(
                 f"the step holds a constant tensor of shape {tuple(constant.shape)}, which has no "
@@ -140,7 +140,7 @@ def interpret(record: Record, algebra: VectorAlgebra, inputs: Sequence[Any]) -> 
             )
         if is_used:
             values[value] = exact(constant.item())
-    for call in record.needed:
+    for call in record.live_calls:
         values[call.result] = algebra.replace_by_name(_apply_call(call, algebra, values))
         if call.in_place:
             # The recorder writes operations out of place. Only torch's own code leaves some in
@@ -150,7 +150,7 @@ def interpret(record: Record, algebra: VectorAlgebra, inputs: Sequence[Any]) -> 
     return [algebra.to_linear(values[output]) for output in outputs]
 
 
-def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[Value, Any]) -> Any:
+def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[TensorRef, Any]) -> Any:
     """Run the rule of one recorded call."""
     name = call.name.rpartition(".")[0]
     rule = _rule_of_call(call)
@@ -171,11 +171,11 @@ def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[Value, Any])
     def look_up(argument: Any, convert: Callable[[Any], Any]) -> Any:
         if isinstance(argument, (list, tuple)):
             return [look_up(item, convert) for item in argument]
-        if isinstance(argument, Value):
+        if isinstance(argument, TensorRef):
             return algebra.replace_by_name(values[argument])
         return convert(argument)
 
-    shapes = [tuple(x.shape) for x in call.arguments if isinstance(x, Value)]
+    shapes = [tuple(x.shape) for x in call.arguments if isinstance(x, TensorRef)]
     ops = Interpreter(algebra, shapes[0] if shapes else (), tuple(call.result.shape))
     options = {key: x for key, x in call.options.items() if key not in STORAGE_OPTIONS}
     try:
@@ -204,7 +204,7 @@ def _refuse_rounding(call: Call) -> None:
     Raises:
         TraceError: naming the two types.
     """
-    argument_types, result_type = [value.dtype for value in call.values()], call.result.dtype
+    argument_types, result_type = [value.dtype for value in call.input_refs()], call.result.dtype
     is_exact = result_type in (torch.float64, torch.bool) or not any(
         dtype.is_floating_point for dtype in argument_types
     )
@@ -223,9 +223,9 @@ def _refuse_outer_products(call: Call) -> None:
     Raises:
         TraceError: naming the shapes.
     """
-    sizes = [value.shape.numel() for value in call.values()]
+    sizes = [value.shape.numel() for value in call.input_refs()]
     if sizes and call.result.shape.numel() > max(sizes) > 1:
-        shapes = ", ".join(str(tuple(value.shape)) for value in call.values())
+        shapes = ", ".join(str(tuple(value.shape)) for value in call.input_refs())
         raise TraceError(
             f"{call.name.rpartition('.')[0]} of {shapes} gives {tuple(call.result.shape)}: the "
             "entries of a unit are paired with other ones of it; it came from "
@@ -464,7 +464,7 @@ def mark(ops: Interpreter, a: Any, weight: Any, index: Any) -> Vector:
     (a,), algebra = ops.to_linear(a), ops.algebra
     rule, square = algebra.opaque_rules[int(index)], None
     kind, name = AtomKind.STIEFEL_TANGENT, "tangent"
-    if isinstance(rule, r.Graft):
+    if isinstance(rule, r.KeepNorm):
         kind, name = AtomKind.GRAFT, type(rule.rule).__name__
         square = algebra.inner(a, a, name_norms=True)
     elif isinstance(rule, r.Orthogonalize):

@@ -189,7 +189,7 @@ def _meaning(law: NormLaw, name: str) -> Phrase:
 def _known_facts(opaque: OpaqueVector) -> Iterator[Any]:
     """Yield what is known of an opaque vector."""
     rule = opaque.rule
-    if isinstance(rule, r.Graft):
+    if isinstance(rule, r.KeepNorm):
         yield ", as long as its argument"
     elif isinstance(rule, r.StiefelProjection):
         yield ", the part that is tangent to the Stiefel manifold"

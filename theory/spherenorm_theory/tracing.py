@@ -601,7 +601,7 @@ def refuse_matrix_products(recorded: Record) -> None:
         TraceError: with the line of the first product.
     """
     packets = ("mm", "bmm", "addmm", "baddbmm")
-    calls = [call for call in recorded.needed if call.packet in packets]
+    calls = [call for call in recorded.live_calls if call.packet in packets]
     if len(calls) > MAX_MATRIX_PRODUCTS:
         raise TraceError(
             f"units interact: the step multiplies matrices {len(calls)} times, as an iteration of "
@@ -661,15 +661,15 @@ def generalize_over_dimension(records: Sequence[Record], sizes: Sequence[int]) -
         TraceError: the records differ in an operation, or in a number that is no c d^p.
     """
     first, general_calls = records[0], dict[int, Call]()
-    names = [[call.name for call in recorded.needed] for recorded in records]
+    names = [[call.name for call in recorded.live_calls] for recorded in records]
     if any(x != names[0] for x in names):
-        pairs = zip(first.needed, *names, strict=False)
-        call = next((x for x, *call_names in pairs if len({*call_names}) > 1), first.needed[-1])
+        pairs = zip(first.live_calls, *names, strict=False)
+        call = next((x for x, *call_names in pairs if len({*call_names}) > 1), first.live_calls[-1])
         raise TraceError(
             f"the code does other operations for weights of {' and '.join(map(str, sizes))} "
             f"entries, from {call.line} on"
         )
-    for calls in zip(*(recorded.needed for recorded in records), strict=True):
+    for calls in zip(*(recorded.live_calls for recorded in records), strict=True):
         call = calls[0]
         arguments = zip(*(x.arguments for x in calls), strict=True)
         general_calls[id(call)] = replace(

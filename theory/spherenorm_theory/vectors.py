@@ -52,7 +52,7 @@ class AtomKind(Enum):
     ORTHOGONAL_FACTOR = "O"
     """The result of `Orthogonalize`."""
     GRAFT = "N"
-    """The result of `Graft`: a direction with the length of its argument."""
+    """The result of `KeepNorm`: a direction with the length of its argument."""
     STIEFEL_TANGENT = "T"
     """The result of `StiefelProjection`."""
 

@@ -86,7 +86,7 @@ class HomogeneousStep:
     Attributes:
         step: the step on symbols.
         atom: the atom u.
-        direction: what u is: a sign, or an orthogonal factor (behind `Graft`, with its length).
+        direction: what u is: a sign, or an orthogonal factor (behind `KeepNorm`, with its length).
         argument: D, of which u is a function.
         retention, factor: a and c, functions of |w|, |u|, <w, u> and the hyper-parameters.
     """
@@ -118,7 +118,7 @@ class HomogeneousStep:
                 f"{show(opaque[atom].formula)} of which a part is taken away, or beside another one"
             )
         direction = opaque[atom]
-        if isinstance(direction.rule, r.Graft) and direction.argument is not None:
+        if isinstance(direction.rule, r.KeepNorm) and direction.argument is not None:
             # The lengths of rows at rest are at their mean, so that rows keep their shares.
             (inner_atom, *other_atoms) = direction.argument
             if other_atoms or not isinstance(opaque[inner_atom].rule, r.Orthogonalize):

@@ -13,7 +13,7 @@ from typing import Any
 import sympy as sp
 
 from spherenorm import Recipe, bind
-from spherenorm.rules import Graft
+from spherenorm.rules import KeepNorm
 from spherenorm_theory.claim import Hypothesis
 from spherenorm_theory.equilibria.directions import (
     HomogeneousStep,
@@ -147,7 +147,7 @@ class Equilibrium:
             if mean.is_sign:
                 directions, overlap = "signs", "2 asin(rho) / pi"
             lines.append(f"entries are Gaussian: {directions} of correlation rho have {overlap}")
-            if isinstance(step.algebra.opaque_vectors[mean.atom].rule, Graft):
+            if isinstance(step.algebra.opaque_vectors[mean.atom].rule, KeepNorm):
                 lines.append("rows have the mean of their lengths")
         else:
             moment = mean.second_moment
