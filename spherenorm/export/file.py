@@ -252,7 +252,9 @@ class ExportedFile:
         settings = self.bound.hyper_parameters
         functions = "\n".join(self.functions.values()) + "\n"
         summary = (inspect.getdoc(self.bound.recipe) or "").partition("\n")[0]
-        origin = f"{summary} Written from the recipe {self.bound.name} of spherenorm."
+        written = f"Written from the recipe {self.bound.name} of spherenorm."
+        # The first line of a docstring may announce a formula, which is not here.
+        origin = f"{summary.rstrip(':.')}. {written}" if summary else written
         shapes = "Weights of more than two dimensions are matrices of len(weight) rows."
         if not self.flattens:
             shapes = "Weights of more than two dimensions are refused."

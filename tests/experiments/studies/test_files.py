@@ -11,7 +11,7 @@ from spherenorm_experiments.runs import Runs
 from tests.harness import refuses
 
 FOLDER = ROOT / "experiments" / "studies"
-STUDIES = ("equilibrium", "lr_transfer", "norm_control", "warm_up")
+STUDIES = ("equilibrium", "lr_transfer", "norm_control", "norm_growth", "warm_up")
 
 MINE = '''
 """A study of a user's own."""
@@ -21,6 +21,18 @@ from spherenorm_experiments import Arm, Comparison, Condition
 STUDY = Comparison("mine", "Mine: a study in a file", arms=["sgd", "sgdp"], tune={"lr": [0.1, 0.2]},
                    conditions=[Condition("", "spherenorm_tiny:Tiny")])
 '''
+
+
+SAID = """
+from spherenorm_experiments import Arm, Comparison, Condition
+
+class Said(Comparison):
+    def summary(self, runs, decisions):
+        return ["Two runs <ended>.", "Nothing follows."] if len(runs) == 2 else []
+
+STUDY = Said("said", "Said: a study that says what came out", arms=["sgd", "sgdp"],
+             tune={"lr": [0.1]}, conditions=[Condition("", "spherenorm_tiny:Tiny")])
+"""
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -45,6 +57,20 @@ def test_a_file_of_a_users_own_runs_and_is_found_again(tmp_path, monkeypatch):
         again = invoke(command, "--out", "store")
         assert again.exit_code == 0, again.output
     assert "mine" in invoke("export", "mine", "--out", "store").output
+
+
+def test_a_study_says_what_came_out_on_the_terminal_and_on_its_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("said_study.py").write_text(SAID)
+    ran = invoke("run", "said_study.py", "--tier", "smoke", "--out", "store", "--jobs", "0")
+    assert ran.exit_code == 0, ran.output
+    lines = ran.output.splitlines()[-4:]
+    assert "2 results" in lines[0]
+    assert lines[1:] == ["Two runs <ended>.", "Nothing follows.", "page: store/said.html"]
+    page = Path("store/said.html").read_text()
+    body = page[page.index("<main>") :]
+    assert body.index("Said: a study") < body.index("Two runs &lt;ended&gt;.")
+    assert body.index("Two runs &lt;ended&gt;.") < body.index("<figure") < body.index("Nothing f")
 
 
 def test_a_file_without_one_study_says_what_to_give(tmp_path):
