@@ -14,9 +14,11 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "task": ("Budget", "Collected", "Mean", "PureTask", "Splits", "Statistic", "Task"),
+    "task": (
+        *("Budget", "Collected", "Mean", "PureTask", "Splits", "Statistic", "Task"),
+        "generator",
+    ),
     "lookup": ("Layout", "load_recipe"),
-    "streams": ("generator",),
     "spec": ("Regime", "Spec"),
     "runs": (
         *("Place", "RecordedNumber", "Result", "Runs", "Trial"),

@@ -2,16 +2,21 @@
 
 There are two kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
 few small tensors; many of its runs train as one vmap computation.
+
+Each use of chance in a run has a key, and a seed of its own (`stream`). The order of the data has
+the key (seed, epoch), the augmentation of an item (seed, epoch, index), the noise in the model
+(seed, step, micro-batch, rank). A resumed run only has to know its step.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeGuard, get_args
 
@@ -23,7 +28,6 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
 from spherenorm_experiments.lookup import describe_source
-from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
 Better = Literal["higher", "lower"]
 """The direction in which a metric improves."""
@@ -52,6 +56,39 @@ def falls(name: str) -> bool:
     if "likelihood" in words:
         return negated
     return FALLING.search(words) is not None and not negated
+
+
+def stream(seed: int, name: str, *key: int) -> int:
+    """The seed of one use of a run's stream ("init", "data", "augmentation", "noise", ...)."""
+    text = "/".join(map(str, (seed, name, *(key or (0,)))))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") & (2**63 - 1)
+
+
+def generator(seed: int, name: str, *key: int) -> torch.Generator:
+    """Return a CPU generator seeded by `stream`."""
+    return torch.Generator().manual_seed(stream(seed, name, *key))
+
+
+def seed_everything(seed: int, device: str = "cpu") -> None:
+    """Seed the global random states of torch, NumPy and Python."""
+    # Not torch.manual_seed: without a GPU it formats a stack trace, a tenth of a small step.
+    torch.default_generator.manual_seed(seed)
+    if device != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+@contextmanager
+def preserved_randomness() -> Iterator[None]:
+    """Restore the global random states of torch, NumPy and Python at the end."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
 
 
 class Statistic(ABC):

@@ -34,8 +34,15 @@ from spherenorm_experiments.run import (
 )
 from spherenorm_experiments.spec import SCHEDULES, Spec, is_number
 from spherenorm_experiments.store import RunFolder, write_file
-from spherenorm_experiments.streams import seed_everything, stream
-from spherenorm_experiments.task import PureTask, Split, Statistic, Task, better_of
+from spherenorm_experiments.task import (
+    PureTask,
+    Split,
+    Statistic,
+    Task,
+    better_of,
+    seed_everything,
+    stream,
+)
 
 
 class Training:

@@ -300,8 +300,8 @@ Number = Callable[[Result], float | None]
 RATES = {"smoke": slice(2, 3), "small": slice(1, 4), "full": slice(0, 6)}
 """The places of the rates in the grid of each arm."""
 
-WINDOWS = {"smoke": 32, "small": 2400, "full": 64_000}
-"""Training windows of the byte model: 300 steps of 8 in the small tier."""
+WINDOWS = {"smoke": 32, "small": 1200, "full": 64_000}
+"""Training windows of the byte model: 150 steps of 8 in the small tier."""
 
 ALLOWED = {"Hyperball": 0.05, "rotational": 0.1, "decay": 0.15}
 """By how much the turn may differ from its law: a share of it. That of decay is a mean field."""
@@ -369,11 +369,11 @@ class NormControl(Study):
 
     Momentum lets steps on the hyperball point outwards, too, so that they turn the weight less. The
     turn that follows (`spherenorm_theory.turn_at_rest`) has no free number; it was derived after
-    the runs below had shown less than arctan(lr).
+    runs of other seeds had shown less than arctan(lr).
     """
 
     name = "norm-control"
-    seeds = {"smoke": 1, "small": 3, "evidence": 6, "full": 12}  # noqa: RUF012
+    seeds = {"smoke": 1, "small": 3, "evidence": 4, "full": 12}  # noqa: RUF012
     first_seed = 1100
     claims = tuple(claim for part in itertools.product(TASKS, BASES, ALLOWED)
                    for claim in _claims(*part))  # fmt: skip
