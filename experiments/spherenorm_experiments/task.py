@@ -390,19 +390,25 @@ def better_of(task: Task | type[Task], score: str | None) -> Better:
 def require_better(task: Task) -> None:
     """Refuse a task that would be tuned in the wrong direction, before anything runs.
 
-    A task that does not say its direction evaluates two items by a new model, since only
-    `evaluate` knows the score's name. Where this raises, a run will, too, with a better message.
+    A task that does not say its direction is asked for its score's name, see `metric_names`. Where
+    this raises, a run will, too, with a better message.
 
     Raises:
         ValueError: see `better_of`.
     """
-    score = None
-    if task.better is None:
-        with suppress(Exception), preserved_randomness(), torch.no_grad():
-            seed_everything(stream(0, "score's name"))
-            model, batch = task.model().eval(), task.first_batch(task.data().validation, 2)
-            score = next(iter(task.evaluate(model, batch)), None)
-    better_of(task, score)
+    better_of(task, next(iter(metric_names(task)), None) if task.better is None else None)
+
+
+def metric_names(task: Task) -> tuple[str, ...]:
+    """Return the names of a task's metrics; none where the task raises.
+
+    Only `evaluate` knows them, so that two items are evaluated by a new model.
+    """
+    with suppress(Exception), preserved_randomness(), torch.no_grad():
+        seed_everything(stream(0, "score's name"))
+        model, batch = task.model().eval(), task.first_batch(task.data().validation, 2)
+        return tuple(task.evaluate(model, batch))
+    return ()
 
 
 def fingerprint_of(splits: Splits) -> str:

@@ -83,7 +83,9 @@ def world(loss):
         name, policy = trial.place.arm.split(", ")
         width = int(trial.place.condition.split()[1])
         octave = math.log2(trial.spec.hyper_parameters["lr"])
-        value = loss(name, policy, width, octave) + 0.002 * math.cos(5 * trial.spec.seed + octave + width)
+        value = loss(name, policy, width, octave) + 0.002 * math.cos(
+            5 * trial.spec.seed + octave + width
+        )
         numbers = {"test": -value, "validation": -value, "metric": "minus loss (nats)"}
         items.append(result(trial.place, 0, trial.spec, **numbers, views={}))
     return Runs(items)
