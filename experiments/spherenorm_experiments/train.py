@@ -393,8 +393,13 @@ class _Loop:
         state = self.training.state()
         if self.ranks.first:
             length = self.run.folder.append(self.pending)
-            position = {"done": self.done, "diverged_at": self.diverged_at, "code": self.code}
-            position |= {"score": self.score_name, "records": length}
+            position = {
+                "done": self.done,
+                "diverged_at": self.diverged_at,
+                "score": self.score_name,
+                "code": self.code,
+                "records": length,
+            }
             self.run.folder.save_checkpoint({**state, **position})
         self.pending.clear()
         self.ranks.wait()
