@@ -634,9 +634,9 @@ class CompareRequest(BaseModel):
         names: tuple[str, ...] = ()
         with suppress(Exception):  # options without a default are not known here
             names = metric_names(find_task(self.task))  # type: ignore[arg-type]
-        known = (*names, "loss", "validation")
-        if names and metric not in known:
-            raise unknown_name("metric of --target", metric, known)
+        targets = (*names, "loss", "validation")
+        if names and metric not in targets:
+            raise unknown_name("metric of --target", metric, targets)
 
 
 def build_comparison(request: CompareRequest) -> Comparison:

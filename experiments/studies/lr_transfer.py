@@ -190,29 +190,29 @@ def cost_of_transfer(runs: Runs, width: str, arm: str) -> pd.Series:
 
     Both rates are chosen on validation data.
     """
-    own = runs.selected(width, arm)
+    selected = runs.selected(width, arm)
     base_rates = runs.selected(widths_of(runs)[0], arm).lr
     complete = runs.complete_grid(width, arm)
     transferred = complete[complete.lr == complete.seed.map(base_rates)].set_index("seed")
-    return (own.test - transferred.test).dropna()
+    return (selected.test - transferred.test).dropna()
 
 
 def _claims(name: str, optimizer: Optimizer) -> Iterator[Claim]:
-    first, *others = (arm_name(name, policy) for policy in optimizer.policies)
-    for arm in (first, *others):
+    main_arm, *other_arms = (arm_name(name, policy) for policy in optimizer.policies)
+    for arm in (main_arm, *other_arms):
         yield Claim(
             f"stays.{slug(arm)}", f"= 0 ± {STAYS:g}", functools.partial(drift, arm=arm),
             f"{arm}: the best rate stays within half an octave", unit="octaves",
-            is_performance=True, primary=arm == first,
+            is_performance=True, primary=arm == main_arm,
         )  # fmt: skip
-    for other in others:
+    for other_arm in other_arms:
 
-        def more_distance(runs: Runs, other: str = other) -> pd.Series:
-            return drift(runs, first).abs() - drift(runs, other).abs()
+        def more_distance(runs: Runs, other_arm: str = other_arm) -> pd.Series:
+            return drift(runs, main_arm).abs() - drift(runs, other_arm).abs()
 
         yield Claim(
-            f"less.{slug(first)}", "< 0", more_distance,
-            f"{first}: the best rate drifts less than that of {other}", unit="octaves",
+            f"less.{slug(main_arm)}", "< 0", more_distance,
+            f"{main_arm}: the best rate drifts less than that of {other_arm}", unit="octaves",
             is_performance=True, primary=True,
         )  # fmt: skip
 
