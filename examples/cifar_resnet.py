@@ -123,7 +123,7 @@ def main(options):
     data, test = ([part.to(device) for part in split] for split in (data, test))
 
     audit = sn.audit(resnet(*shape).to(device), data[0][:32])
-    print(f"{audit.share:.0%} of the parameters are scale-invariant")
+    print(f"{audit.invariant_share:.0%} of the parameters are scale-invariant")
     print("optimizer  seed   accuracy   norm of convolutions       turn per step, midway")
     for name, make in (("AdamW", torch.optim.AdamW), ("AdamP", sn.optim.AdamP)):
         for seed in range(1 if options.tiny else options.seeds):

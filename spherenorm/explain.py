@@ -18,7 +18,7 @@ from torch import Tensor
 from spherenorm.compile import GroupStep, Path, WeightStep, compare_with_own_code
 from spherenorm.numerics import can_never_be_stepped
 from spherenorm.optim import RecipeOptimizer, unwrap
-from spherenorm.optim.sharded import trial_state_of
+from spherenorm.optim.sharded import initial_state_for_check
 from spherenorm.optim.states import with_global_sums
 from spherenorm.support import columns
 
@@ -194,9 +194,9 @@ class ComparedWeight:
     Attributes:
         group: the index of the param_group.
         name: the weight's name if the group has `param_names`, else its index in the optimizer.
-        shape, dtype: of the weight.
-        path: as `explain` shows it.
-        reason: for the path.
+        shape, dtype: shape and dtype of the weight.
+        path: the path that steps it, as `explain` shows it.
+        reason: why the weight takes this path.
         step: the largest change of an entry of the weight, by the rule's own code.
         differences: the largest difference of an entry, by tensor: "weight" and each state.
         float64_differences: the same after weight, gradient and state were converted to float64,
@@ -229,7 +229,7 @@ class PathComparison:
     """The compared weights of an optimizer; prints as a table.
 
     Attributes:
-        weights: in the order of the optimizer.
+        weights: the compared weights, in the optimizer's order.
     """
 
     weights: tuple[ComparedWeight, ...]
@@ -353,7 +353,7 @@ def _group_at_next_step(optimizer: RecipeOptimizer, group: Mapping[str, Any]) ->
             state = dict(state)
         else:
             # Copies, as a step makes them: a rule may begin with the weight itself.
-            state = {name: x.clone() for name, x in trial_state_of(weight, rule).items()}
+            state = {name: x.clone() for name, x in initial_state_for_check(weight, rule).items()}
         grad = weight.grad
         if grad is None:
             grad = weight.detach().clone()

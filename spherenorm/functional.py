@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 from spherenorm.compile import RuleKey
-from spherenorm.global_sums import sum_over_weights, with_shared_states
+from spherenorm.global_sums import copy_shared_states_from_furthest, sum_over_weights
 from spherenorm.numerics import (
     as_number,
     refuse_unless_real,
@@ -22,7 +22,7 @@ from spherenorm.numerics import (
     without_autocast,
 )
 from spherenorm.registry import Bound, Recipe, bind, is_builtin
-from spherenorm.rule import Rule, State, first_update, initial_state
+from spherenorm.rule import Rule, State, initial_state, make_checked_update
 from spherenorm.torch_internals import pytree
 
 __all__ = ["Params", "Run", "Sweep", "eval_weight", "init", "step", "sweep", "unroll"]
@@ -102,10 +102,10 @@ def step(
     global_sums = None
     if rule.needs_global_sums:
         updates = {
-            name: first_update(rules[name], weight, grads[name], state[name])
+            name: make_checked_update(rules[name], weight, grads[name], state[name])
             for name, weight in params.items()
         }
-        state = with_shared_states(rules, {name: state[name] for name in params})
+        state = copy_shared_states_from_furthest(rules, {name: state[name] for name in params})
         global_sums = sum_over_weights(
             (rules[name].at_next_step(state[name]), updates[name], state[name]) for name in params
         )
@@ -247,7 +247,7 @@ def _train(
     Args:
         grad_transform: makes a function of the gradients and the value from the loss, as
             `torch.func.grad_and_value` does.
-        rule, loss, weights, state, batches: see `unroll`.
+        rule, loss, weights, state, batches: the arguments of `unroll`.
 
     Returns:
         The parameters and states after the last step, and the loss before each.
@@ -490,7 +490,7 @@ def _trace_key(bound: Bound, points: Points) -> Any:
 
     def read_numbers(point: Points) -> list[Tensor]:
         rule = bound.replace(**point).rule
-        keys[:] = map(RuleKey.of, rule.children if rule.steps_by_name else (rule,))
+        keys[:] = map(RuleKey.of, rule.children if rule.is_partition else (rule,))
         scalars = [number for key in keys for number in key.scalars]
         return [torch.as_tensor(number, dtype=torch.float64) for number in scalars]
 

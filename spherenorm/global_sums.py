@@ -25,7 +25,7 @@ def sum_over_weights(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str,
     Sums are float64 where the device has it. Sharded weights of one placement take one collective.
 
     Args:
-        weights: for each weight, its rule, the update before the first rule, and its state.
+        weights: the rule of each weight, the update before the first rule, and the state.
 
     Raises:
         TypeError, ValueError: a term is not a 0-dim tensor.
@@ -57,8 +57,10 @@ def sum_over_weights(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str,
     return sums
 
 
-def with_shared_states(rules: Mapping[str, Rule], states: Mapping[str, State]) -> dict[str, State]:
-    """Return the states of weights, with the shared ones taken from the weight furthest ahead.
+def copy_shared_states_from_furthest(
+    rules: Mapping[str, Rule], states: Mapping[str, State]
+) -> dict[str, State]:
+    """Return the states of weights, with the shared ones copied from the weight furthest ahead.
 
     In a weight that joined late, the states that all weights share are still at their start. The
     result does not depend on the order of the names.
@@ -68,11 +70,11 @@ def with_shared_states(rules: Mapping[str, Rule], states: Mapping[str, State]) -
         states: the state of each weight, by name.
     """
     new_states = {name: dict(state) for name, state in states.items()}
-    keys_by_owner: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    keys_by_class: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
     for name in states:
-        for owner, keys in rules[name].shared_keys.items():
-            keys_by_owner[owner][name] = keys
-    for keys_by_name in keys_by_owner.values():
+        for rule_class, keys in rules[name].shared_keys.items():
+            keys_by_class[rule_class][name] = keys
+    for keys_by_name in keys_by_class.values():
         if len(keys_by_name) < 2:
             continue
         names = list(keys_by_name)
@@ -92,9 +94,8 @@ def with_shared_states(rules: Mapping[str, Rule], states: Mapping[str, State]) -
 def index_of_furthest(shared_values: Sequence[Tensor]) -> Tensor:
     """Return the index of the weight that is furthest ahead, of shape (1,).
 
-    The first shared state decides, since it never decreases. A weight that joined late ties with
-    the others as long as that has not moved, and then has zeros in the other shared states: the
-    weight with the largest magnitude there has taken part.
+    The first shared state decides, since it never decreases. While it is at its start, a late
+    weight ties with the others; its other shared states are 0, so the largest magnitude wins.
 
     Args:
         shared_values: for each shared state, in the order of `Rule.shared_names`, its values in all
@@ -114,9 +115,13 @@ def check_term(rule: Rule, name: str, term: Any) -> Tensor:
     Raises:
         TypeError, ValueError: the term is not a 0-dim tensor.
     """
-    must_be = f"{type(rule).__name__}: global_sum_terms()[{name!r}] must be"
     if not isinstance(term, Tensor):
-        raise TypeError(f"{must_be} a tensor, got {term!r}")
+        raise TypeError(
+            f"{type(rule).__name__}: global_sum_terms()[{name!r}] must be a tensor, got {term!r}"
+        )
     if term.ndim:
-        raise ValueError(f"{must_be} 0-dim, got shape {tuple(term.shape)}")
+        raise ValueError(
+            f"{type(rule).__name__}: global_sum_terms()[{name!r}] must be 0-dim, got shape "
+            f"{tuple(term.shape)}"
+        )
     return to_accumulation_dtype(term, term.device)

@@ -93,7 +93,7 @@ def eigh(matrix: Tensor, rule_name: str) -> tuple[Tensor, Tensor]:
 
     Args:
         matrix: a symmetric matrix of shape (..., n, n).
-        rule_name: the rule, for the message.
+        rule_name: the name of the rule in messages.
 
     Returns:
         Eigenvalues in rising order and eigenvectors in float64, on the matrix's device if that has
@@ -209,27 +209,27 @@ def cast_like(value: Scalar, x: Tensor) -> Scalar:
     return value
 
 
-def cast_like_checked(old: Tensor, new: Any, owner: str, what: str) -> Tensor:
+def cast_like_checked(old: Tensor, new: Any, source: str, what: str) -> Tensor:
     """Return `new` in the dtype of `old`.
 
     Args:
         old: a weight or a state.
         new: the value that a rule returns for it.
-        owner, what: the start of a message, as in "HeavyBall: 'momentum' must have shape (2,)".
+        source, what: the start of a message, as in "HeavyBall: 'momentum' must have shape (2,)".
 
     Raises:
         TypeError, ValueError: it has another shape, or a dtype that would lose more than precision.
     """
     if not isinstance(new, Tensor):
-        raise TypeError(f"{owner}: {what!r} must be a tensor, got {new!r}")
+        raise TypeError(f"{source}: {what!r} must be a tensor, got {new!r}")
     if new.shape != old.shape:
         raise ValueError(
-            f"{owner}: {what!r} must have shape {tuple(old.shape)}, got {tuple(new.shape)}"
+            f"{source}: {what!r} must have shape {tuple(old.shape)}, got {tuple(new.shape)}"
         )
     if new.dtype is old.dtype:
         return new
     if new.is_complex() or (new.is_floating_point() and not old.is_floating_point()):
-        raise ValueError(f"{owner}: {what!r} must be {old.dtype}, got {new.dtype}")
+        raise ValueError(f"{source}: {what!r} must be {old.dtype}, got {new.dtype}")
     return new.to(old.dtype)
 
 
@@ -263,7 +263,7 @@ def refuse_unless_real(weight: Tensor, name: str) -> None:
 
     Args:
         weight: the weight to step.
-        name: the weight in messages.
+        name: the name of the weight in messages.
 
     Raises:
         TypeError: the weight is no tensor, or complex, of integers, or of 8-bit floats.

@@ -105,7 +105,7 @@ class Operation:
 
     Attributes:
         name: the operation's name in this table.
-        overloads: of aten, such as "add.Tensor". They are what the operation means.
+        overloads: the overloads of aten that mean the operation, such as "add.Tensor".
         cpp: the expression in C++ on one entry, a template: {0}, {1}, {2} are the arguments, and
             {kind} is the type that is computed in.
         batched: the operation in the batched executor. Both executors run one graph, so that a row
@@ -119,7 +119,7 @@ class Operation:
         returns: "value" (a number of numbers), "comparison" (a boolean of numbers), "boolean" (a
             boolean of booleans), or "select" (the second or the third argument, by the first).
         variable: the name of the result in generated code, where the rule's source has none.
-        results: these names, of an operation that returns several tensors.
+        results: the names of the results, if the operation returns several tensors.
     """
 
     name: str
@@ -170,10 +170,10 @@ class Reduction:
 
     Attributes:
         name: the reduction's name in this table.
-        start: its value over no entries.
+        start: the value of the reduction over no entries.
         cpp: the statement that combines a partial result {1} into {0}. (Batched code adds partial
             results up: "any" is then a sum above 0.)
-        openmp: its sign in a reduction clause.
+        openmp: the reduction's sign in a clause of OpenMP.
     """
 
     name: str
@@ -584,9 +584,9 @@ def check_registered(column: Column, names: Iterable[str]) -> None:
     A backend calls it when it is imported.
 
     Args:
-        column: of the backend.
-        names: of the rows for which the backend has functions. Beside a form in the table, they may
-            stand for calls with options.
+        column: the backend's column.
+        names: names of the rows for which the backend has functions. A row with a form in the table
+            may have one, too, for calls with options.
 
     Raises:
         TypeError: a row says REGISTERED and has no function; or a function has no row.

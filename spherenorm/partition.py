@@ -20,7 +20,7 @@ from spherenorm.fields import FrozenDataclass, cached_property
 from spherenorm.optim import RecipeOptimizer, torch_optimizer
 from spherenorm.optim.optimizer import builtin_class
 from spherenorm.registry import Bound, Recipe, bind, find_recipe
-from spherenorm.rule import REST, Rule, State
+from spherenorm.rule import OTHER_LABEL, Rule, State
 from spherenorm.support import did_you_mean
 
 LabelFunction = Callable[[str, Tensor], str]
@@ -73,12 +73,12 @@ class Partition(Rule):
     label_of: LabelFunction = field(repr=False)
     bounds: tuple[Bound | None, ...] = field(repr=False)
 
-    steps_by_name = True
+    is_partition = True
 
     def __post_init__(self) -> None:
         FrozenDataclass.__post_init__(self)  # a part may have a manifold of its own
         for label, rule in zip(self.labels, self.parts, strict=True):
-            if rule.steps_by_name:
+            if rule.is_partition:
                 raise ValueError(
                     f"partition: {label!r} is a partition itself; write one partition with all "
                     "labels"
@@ -131,7 +131,7 @@ class Partition(Rule):
         """Return one param_group per label, with the label's recipe as its entry "recipe".
 
         Args:
-            named_parameters: of the model, such as `model.named_parameters()`.
+            named_parameters: names and parameters, such as `model.named_parameters()`.
 
         Raises:
             ValueError: a label has a rule and no recipe, which a checkpoint could not name; a
@@ -191,8 +191,8 @@ def partition(rules: Mapping[str, Rule | str | Recipe | Bound], labels: Labels) 
     """Return a rule for a model, which steps each parameter by the rule of its label.
 
     Args:
-        rules: by label: a recipe (a name, a function, bound, or an optimizer class) or a rule. "*"
-            is the label of all parameters that have none.
+        rules: for each label, a recipe (a name, a function, bound, or an optimizer class) or a
+            rule. "*" is the label of all parameters that have none.
         labels: the labels of the parameters: the result of `spherenorm.roles`, whose roles are the
             labels; a dict of labels by regular expressions of the whole name, of which the first
             that matches counts; or a function of name and weight, which returns a label and
@@ -239,7 +239,7 @@ class _PatternLabels:
         for pattern, label in self.patterns:
             if re.fullmatch(pattern, name):
                 return label
-        return REST
+        return OTHER_LABEL
 
 
 def _label_function(labels: Labels, keys: tuple[str, ...]) -> LabelFunction:
@@ -248,7 +248,7 @@ def _label_function(labels: Labels, keys: tuple[str, ...]) -> LabelFunction:
         for pattern in labels:
             _check_pattern(pattern)
         _check_labels(set(labels.values()), keys)
-        unused = [key for key in keys if key not in labels.values() and key != REST]
+        unused = [key for key in keys if key not in labels.values() and key != OTHER_LABEL]
         if unused:
             raise ValueError(
                 f"partition: no pattern gives the label {unused[0]!r}; the patterns give "
@@ -265,13 +265,15 @@ def _label_function(labels: Labels, keys: tuple[str, ...]) -> LabelFunction:
     roles = {item.name: item.role for item in labels}
     role_names = getattr(labels, "role_names", (*roles.values(),))
     for key in keys:
-        if key not in role_names and key != REST:
+        if key not in role_names and key != OTHER_LABEL:
             raise ValueError(
                 f"partition: no parameter has the role {key!r}; {did_you_mean(key, role_names)}"
             )
-    if REST not in keys:
+    if OTHER_LABEL not in keys:
         _check_labels(set(roles.values()), keys)
-    patterns = ((re.escape(name), role if role in keys else REST) for name, role in roles.items())
+    patterns = (
+        (re.escape(name), role if role in keys else OTHER_LABEL) for name, role in roles.items()
+    )
     return _PatternLabels(tuple(patterns))
 
 

@@ -33,8 +33,8 @@ __all__ = [
     "Record",
     "Recorder",
     "Source",
+    "TensorRef",
     "Unsupported",
-    "Value",
     "record",
 ]
 
@@ -52,15 +52,15 @@ class Unsupported(ValueError):  # noqa: N818
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
-    """A tensor of the recorded run, by its shape and dtype."""
+class TensorRef:
+    """The stand-in for a tensor of the recorded run, which has its shape and dtype."""
 
     shape: torch.Size
     dtype: torch.dtype
 
 
 MAX_FRAMES = 5
-"""Frames of a call that are kept. A named value is returned through few functions."""
+"""Frames of a call that are kept. A result gets its name few functions above the operation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Source:
     """The place in the code that called an operation.
 
     Attributes:
-        file, line: of the innermost frame outside of torch.
+        file, line: path and line number of the innermost frame outside of torch.
         frames: the code of that frame and of those around it, and the instruction that was running.
     """
 
@@ -141,8 +141,8 @@ class Call:
 
     Attributes:
         function: the overload of aten.
-        arguments, options: positional and keyword arguments, with a `Value` for each tensor.
-        result: a `Value`, or several.
+        arguments, options: positional and keyword arguments, with a `TensorRef` for each tensor.
+        result: the `TensorRef` of the result, or several in a tuple or list.
         source: the place in the code that called the operation.
     """
 
@@ -174,9 +174,9 @@ class Call:
         """True if the operation writes into one of its arguments."""
         return bool(self.function._schema.is_mutable)
 
-    def values(self) -> list[Value]:
-        """List the values among the arguments."""
-        return _values_in((self.arguments, self.options))
+    def input_refs(self) -> list[TensorRef]:
+        """List the references to tensors among the arguments."""
+        return _refs_in((self.arguments, self.options))
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,23 +185,23 @@ class Record:
 
     Attributes:
         inputs: the function's arguments.
-        outputs: its results, nested as it returned them.
+        outputs: the function's results, nested as it returned them.
         calls: the operations in order.
         constants: copies of tensors that the function closed over, from before it wrote into them.
     """
 
-    inputs: tuple[Value, ...]
+    inputs: tuple[TensorRef, ...]
     outputs: Any
     calls: tuple[Call, ...]
-    constants: dict[Value, Tensor]
+    constants: dict[TensorRef, Tensor]
 
     @functools.cached_property
-    def needed(self) -> tuple[Call, ...]:
+    def live_calls(self) -> tuple[Call, ...]:
         """The calls that the outputs depend on, in order."""
-        live_values, live_calls = set(_values_in(self.outputs)), []
+        live_refs, live_calls = set(_refs_in(self.outputs)), []
         for call in reversed(self.calls):
-            if call.in_place or not live_values.isdisjoint(_values_in(call.result)):
-                live_values.update(call.values())
+            if call.in_place or not live_refs.isdisjoint(_refs_in(call.result)):
+                live_refs.update(call.input_refs())
                 live_calls.append(call)
         return tuple(reversed(live_calls))
 
@@ -223,28 +223,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.on_call, self.execute = on_call, execute
         self.calls: list[Call] = []
-        self.constants: dict[Value, Tensor] = {}
+        self.constants: dict[TensorRef, Tensor] = {}
         self.replayed_source: Source | None = None
         """Set while a record is replayed: the source of the replayed call."""
-        self._by_id: dict[int, tuple[Value, Tensor]] = {}
+        self._by_id: dict[int, tuple[TensorRef, Tensor]] = {}
 
-    def add_input(self, tensor: Tensor) -> Value:
-        """Return a new value for a tensor that the recorded code starts from."""
-        value = Value(tensor.shape, tensor.dtype)
+    def add_input(self, tensor: Tensor) -> TensorRef:
+        """Return a new reference to a tensor that the recorded code starts from."""
+        ref = TensorRef(tensor.shape, tensor.dtype)
         # The tensor is kept alive, so that no other tensor gets its id.
-        self._by_id[id(tensor)] = value, tensor
-        return value
+        self._by_id[id(tensor)] = ref, tensor
+        return ref
 
-    def value(self, tensor: Tensor) -> Value:
-        """Return the value of a tensor; one that is neither input nor result is a constant."""
+    def ref_of(self, tensor: Tensor) -> TensorRef:
+        """Return the reference to a tensor; one that is neither input nor result is a constant."""
         if id(tensor) not in self._by_id:
             # A copy, since the code may write into the constant later.
             self.constants[self.add_input(tensor)] = tensor.detach().clone()
         return self._by_id[id(tensor)][0]
 
-    def values(self, tree: Any) -> Any:
-        """Return `tree` with a value in the place of each tensor."""
-        return _map_tensors(self.value, tree)
+    def refs_in(self, tree: Any) -> Any:
+        """Return `tree` with a reference in the place of each tensor."""
+        return _map_tensors(self.ref_of, tree)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -254,11 +254,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             raise Unsupported(READS_A_VALUE)
-        arguments, options = self.values(args), self.values(kwargs or {})
+        arguments, options = self.refs_in(args), self.refs_in(kwargs or {})
         result = self.execute(func, *args, **(kwargs or {}))
-        to_value = self.value if func._schema.is_mutable else self.add_input
+        to_ref = self.ref_of if func._schema.is_mutable else self.add_input
         source = self.replayed_source or _calling_source()
-        call = Call(func, tuple(arguments), options, _map_tensors(to_value, result), source)
+        call = Call(func, tuple(arguments), options, _map_tensors(to_ref, result), source)
         self.calls.append(call)
         self.on_call(call)
         return result
@@ -268,7 +268,7 @@ def record(function: Callable[..., Any], *inputs: Tensor) -> Record:
     """Run `function` once and return its record, in which no operation works in place.
 
     Args:
-        function: of tensors; its outputs are tensors, nested in any way.
+        function: a function of tensors, which returns tensors, nested in any way.
         inputs: the arguments. The record holds for other values of the same shapes, unless the
             function decides by its inputs' values in a way that torch does not see (`.numpy()`).
 
@@ -290,32 +290,32 @@ def _record(
 ) -> Record:
     recorder = recorder or Recorder()
     copies = [tensor.clone() for tensor in inputs]  # into which the function may write
-    input_values = tuple(recorder.add_input(tensor) for tensor in copies)
+    input_refs = tuple(recorder.add_input(tensor) for tensor in copies)
     with torch.no_grad(), recorder:  # as an optimizer steps
         outputs = function(*copies)
     calls = tuple(recorder.calls)
-    return Record(input_values, recorder.values(outputs), calls, recorder.constants)
+    return Record(input_refs, recorder.refs_in(outputs), calls, recorder.constants)
 
 
 def _replay(recorded: Record, recorder: Recorder, *inputs: Tensor) -> Any:
     """Run the calls of a record on other inputs."""
-    tensors: dict[Value, Any] = {
+    tensors: dict[TensorRef, Any] = {
         **recorded.constants,
         **dict(zip(recorded.inputs, inputs, strict=True)),
     }
 
     def tensors_of(tree: Any) -> Any:
-        return pytree.tree_map_only(Value, tensors.__getitem__, tree)
+        return pytree.tree_map_only(TensorRef, tensors.__getitem__, tree)
 
     for call in recorded.calls:
         recorder.replayed_source = call.source
         result = call.function(*tensors_of(call.arguments), **tensors_of(call.options))
-        tensors.update(zip(_values_in(call.result), pytree.tree_leaves(result), strict=False))
+        tensors.update(zip(_refs_in(call.result), pytree.tree_leaves(result), strict=False))
     recorder.replayed_source = None
     return tensors_of(recorded.outputs)
 
 
-def _map_tensors(function: Callable[[Tensor], Value], tree: Any) -> Any:
+def _map_tensors(function: Callable[[Tensor], TensorRef], tree: Any) -> Any:
     """Replace each tensor of `tree`. (pytree takes as long as a small operation.)"""
     if isinstance(tree, Tensor):
         return function(tree)
@@ -327,8 +327,8 @@ def _map_tensors(function: Callable[[Tensor], Value], tree: Any) -> Any:
     return tree if cls in TENSORLESS_TYPES else pytree.tree_map_only(Tensor, function, tree)
 
 
-def _values_in(tree: Any) -> list[Value]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Value)]
+def _refs_in(tree: Any) -> list[TensorRef]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, TensorRef)]
 
 
 def _calling_source() -> Source:

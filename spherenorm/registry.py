@@ -539,7 +539,7 @@ class Bound:
         if not isinstance(rule, Rule):
             raise TypeError(f"recipe {self.name!r} must return a rule, it returned {rule!r}")
         if self.part is not None:
-            if not rule.steps_by_name:
+            if not rule.is_partition:
                 raise ValueError(f"{self}: the recipe returns no partition with {self.part!r}")
             part: Rule = rule.rules[self.part]  # type: ignore[attr-defined]
             return part

@@ -47,8 +47,13 @@ Example:
     {'momentum': tensor([0., 0.])}
 """
 
-REST = "*"
-"""The label of parameters without another one; see `spherenorm.partition`."""
+OTHER_LABEL = "*"
+"""The label of all other parameters in a `spherenorm.partition`: those without a label."""
+_CLASS_FLAGS = (
+    *("vector_policy", "needs_flat_space", "needs_whole_weight"),
+    *("uses_endpoint", "is_partition"),
+)
+"""The class attributes by which a rule says how it may be used; see `Rule`."""
 STEP_KEY = "step"
 """The state that counts steps: t = 1 in the first step, 0-dim, float64 where the device has it.
 
@@ -61,7 +66,7 @@ class Update:
     """The step of one weight tensor, as rules pass it on. All tensors have the weight's shape.
 
     Attributes:
-        weight: the weight before the step.
+        weight: the weight before the step, in the dtype of the computation.
         grad: the gradient of the loss; no rule changes it.
         direction: the step so far; in flat space the weight moves by minus the direction.
         invariance: the result of a scale-invariance test, for projections and weight decay; None
@@ -112,7 +117,7 @@ class Update:
         copy.__dict__.update(self.__dict__, **values)
         return copy
 
-    def unless_at_rest(self, direction: Tensor) -> Tensor:
+    def unless_rate_is_zero(self, direction: Tensor) -> Tensor:
         """Return `direction`, or this update's own direction where `rate` is 0.
 
         For rules that end a step on a set of weights, such as a sphere: a step of size 0 does not
@@ -120,18 +125,18 @@ class Update:
 
         Example:
             >>> weight, step = torch.tensor([3.0]), torch.tensor([0.0])
-            >>> Update(weight, step, step, rate=0.0).unless_at_rest(torch.tensor([2.0]))
+            >>> Update(weight, step, step, rate=0.0).unless_rate_is_zero(torch.tensor([2.0]))
             tensor([0.])
         """
         if self.rate is None:
             return direction
         if not isinstance(self.rate, Tensor):
             return self.direction if self.rate == 0 else direction
-        resting = self.direction
+        direction_at_zero = self.direction
         if derivatives_are_taken(direction):
             # Training of a rate may start at 0: there the derivative is that of the other branch.
-            resting = resting.detach() + (direction - direction.detach())
-        return torch.where(self.rate == 0, resting, direction)
+            direction_at_zero = direction_at_zero.detach() + (direction - direction.detach())
+        return torch.where(self.rate == 0, direction_at_zero, direction)
 
 
 @dataclass(frozen=True)
@@ -173,21 +178,21 @@ class Rule(FrozenDataclass):
 
     name: str | None = field(default=None, kw_only=True, repr=False)
 
-    vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
+    vector_policy: ClassVar[Literal["step", "skip", "refuse"]] = "step"
     """Step weights of fewer than two dimensions, skip them, or refuse them."""
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
-    whole: ClassVar[bool | None] = None
+    needs_whole_weight: ClassVar[bool | None] = None
     """True if a step needs the whole weight, so that one process, its owner, steps a sharded one.
 
     False if the rule's own code takes a sharded weight as it is. None leaves it to the record: a
     step that could not be recorded, and is not entry by entry, is the owner's.
     """
-    ends: ClassVar[bool] = False
+    uses_endpoint: ClassVar[bool] = False
     """True if the rule sets or reads where the step ends, w - d, so that it is wrong before a rule
     that changes the direction."""
 
-    steps_by_name: ClassVar[bool] = False
+    is_partition: ClassVar[bool] = False
     """True for a partition, which has a rule for each parameter and no step of one weight."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -195,7 +200,7 @@ class Rule(FrozenDataclass):
         names = annotated_names(cls)
         if "name" in names:
             raise TypeError(f"{cls.__name__}: rename the field `name`; it prefixes state keys")
-        for flag in ("vectors", "needs_flat_space", "whole", "ends", "steps_by_name"):
+        for flag in _CLASS_FLAGS:
             if flag in names:
                 raise TypeError(
                     f"{cls.__name__}: rename the field `{flag}`; every rule has a flag of this "
@@ -205,7 +210,7 @@ class Rule(FrozenDataclass):
     def __post_init__(self) -> None:
         super().__post_init__()
         for child in self.children:
-            if child.steps_by_name:
+            if child.is_partition:
                 raise ValueError(
                     f"{type(self).__name__}: a partition has no step of one weight, so no rule can "
                     "hold it; put the other rules into the parts of the partition"
@@ -220,7 +225,7 @@ class Rule(FrozenDataclass):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The names of this rule's states, without those of its children."""
+        """The names of this rule's own states; `state_keys` adds the states of the children."""
         return ()
 
     @property
@@ -249,12 +254,12 @@ class Rule(FrozenDataclass):
         Raises:
             ValueError: the rule cannot step a weight of this shape, or with these values.
         """
-        if weight.ndim < 2 and self.vectors == "refuse":
+        if weight.ndim < 2 and self.vector_policy == "refuse":
             raise ValueError(
                 f"{type(self).__name__} needs a matrix, got shape {tuple(weight.shape)}; give "
                 "biases and gains another recipe, as spherenorm.param_groups does"
             )
-        if weight.ndim >= 2 or self.vectors == "step":
+        if weight.ndim >= 2 or self.vector_policy == "step":
             for view in views_of(self):
                 view.size(weight)  # raises if the weight has no such units
         weight = to_compute_dtype(weight)
@@ -262,7 +267,7 @@ class Rule(FrozenDataclass):
         for index in range(len(self.children)):
             state |= self.init_child(index, weight)
         if STEP_KEY in self.state_keys:
-            state = {STEP_KEY: _zero_count(weight), **state}
+            state = {STEP_KEY: _initial_step_count(weight), **state}
         return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -320,7 +325,7 @@ class Rule(FrozenDataclass):
             weight = child.eval_weight(weight, rule.child_state(index, state, weight))
         return weight
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         """Return the state with everything that remembers earlier weights restarted at `weight`.
 
         A step goes back towards such a remembered weight, and would undo what was written into the
@@ -329,7 +334,7 @@ class Rule(FrozenDataclass):
         Example:
             >>> rule, weight = sn.zoo.schedulefree_sgd(lr=1.0), torch.tensor([0.0])
             >>> _, state = rule.step(weight, torch.tensor([1.0]), rule.init(weight))
-            >>> rule.restart_averages(torch.tensor([5.0]), state)["z"]
+            >>> rule.restart_weight_averages(torch.tensor([5.0]), state)["z"]
             tensor([5.])
         """
         rule = self.at_last_step(state)
@@ -354,7 +359,7 @@ class Rule(FrozenDataclass):
         """Take one step.
 
         Args:
-            weight: of any shape; steps of half precision are computed in float32.
+            weight: the weight, of any shape; steps of half precision are computed in float32.
             grad: the gradient, of the weight's shape.
             state: the result of `init` or of the last step.
             global_sums: the sums of `global_sum_terms` over all weights; None if this is the only
@@ -368,7 +373,7 @@ class Rule(FrozenDataclass):
             ValueError: the gradient has another shape, the state has other keys, or a rule returns
                 a tensor of another shape or other states.
         """
-        update = first_update(self, weight, grad, state)
+        update = make_checked_update(self, weight, grad, state)
         with without_autocast(weight.device):
             rule = self.at_next_step(state)
             if rule.needs_global_sums:
@@ -427,8 +432,8 @@ class Rule(FrozenDataclass):
         attributes.update(self._unscheduled_attributes)
         for name, zero_is_ordinary in self._scheduled_fields.items():
             attributes[name] = _value_at(getattr(self, name), t, zero_is_ordinary)
-        if self._unchecked_fields and not isinstance(t, Tensor):
-            check_fields(copy, self._unchecked_fields)
+        if self._fields_checked_per_step and not isinstance(t, Tensor):
+            check_fields(copy, self._fields_checked_per_step)
         if "state_keys" not in attributes:
             self._unscheduled_attributes.update(
                 (name, getattr(copy, name)) for name in _KEY_PROPERTIES
@@ -448,15 +453,15 @@ class Rule(FrozenDataclass):
         return result
 
     @cached_property
-    def _unchecked_fields(self) -> list[str]:
-        """The fields whose schedules can be checked at a step alone."""
+    def _fields_checked_per_step(self) -> list[str]:
+        """The fields whose schedules cannot be checked for all steps at once."""
         return [
             name for name in self._scheduled_fields if not is_checked_at_once(getattr(self, name))
         ]
 
     @cached_property
     def _unscheduled_attributes(self) -> dict[str, Any]:
-        """The attributes that are the same at all steps; `at` adds the keys of the state.
+        """The attributes that are the same at all steps; `at_step` adds the keys of the state.
 
         `state_names` cannot depend on the numbers of a schedule, which refuses comparisons, and
         which at 0 is a tensor.
@@ -470,11 +475,11 @@ class Rule(FrozenDataclass):
         return attributes if self.children else {**attributes, "children": ()}
 
     def at_next_step(self, state: State) -> Self:
-        """Return the rule of the step that follows a state; see `at`."""
+        """Return the rule of the step that follows a state; see `at_step`."""
         return self.at_step(state[STEP_KEY] + 1) if self.is_scheduled else self
 
     def at_last_step(self, state: State) -> Self:
-        """Return the rule of the step that led to a state; see `at`."""
+        """Return the rule of the step that led to a state; see `at_step`."""
         return self.at_step(state[STEP_KEY].clamp(min=1)) if self.is_scheduled else self
 
     # Children, numbered in the order of the fields
@@ -513,9 +518,9 @@ class Rule(FrozenDataclass):
         return update, {keys[child_key]: value for child_key, value in changes.items()}
 
     def restart_child(self, index: int, weight: Tensor, state: State) -> State:
-        """Return `restart_averages` of a child, under the keys of this rule's state."""
+        """Return `restart_weight_averages` of a child, under the keys of this rule's state."""
         child_state = self.child_state(index, state, weight)
-        child_state = self.children[index].restart_averages(weight, child_state)
+        child_state = self.children[index].restart_weight_averages(weight, child_state)
         keys = self.child_keys[index]
         return {keys[child_key]: value for child_key, value in child_state.items()}
 
@@ -533,7 +538,7 @@ class Rule(FrozenDataclass):
 
     @cached_property
     def state_keys(self) -> tuple[str, ...]:
-        """The keys of the state: "step", this rule's states, then the states of the children."""
+        """The keys of the state: "step", this rule's `state_names`, then the children's states."""
         names = self.state_names
         if len(set(names)) < len(names):
             raise ValueError(f"{type(self).__name__}: state_names has a name twice: {names}")
@@ -558,8 +563,8 @@ class Rule(FrozenDataclass):
         """The keys of the states that all weights share, by the class of the rule that has them."""
         shared = {type(self).__qualname__: self.shared_names} if self.shared_names else {}
         for child, child_keys in zip(self.children, self.child_keys, strict=True):
-            for owner, keys in child.shared_keys.items():
-                shared[owner] = tuple(child_keys[key] for key in keys)
+            for rule_class, keys in child.shared_keys.items():
+                shared[rule_class] = tuple(child_keys[key] for key in keys)
         return shared
 
     @cached_property
@@ -678,7 +683,7 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
 # Parts of a step
 
 
-def _zero_count(weight: Tensor) -> Tensor:
+def _initial_step_count(weight: Tensor) -> Tensor:
     """Return the step count before the first step of a weight."""
     return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
 
@@ -705,7 +710,7 @@ def _value_at(value: Any, t: Scalar, zero_is_ordinary: bool = True) -> Any:
     return torch.zeros((), dtype=torch.float64, device="cpu")
 
 
-def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:
+def make_checked_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:
     """Check the arguments of `Rule.step`, and return the update that the first rule receives."""
     refuse_unless_real(weight, "weight")
     if not isinstance(grad, Tensor):
@@ -739,7 +744,11 @@ def _run_update(rule: Rule, update: Update, state: State) -> tuple[Update, State
     The step count is float64 and promotes 0-dim tensors of other dtypes.
     """
     name = type(rule).__name__
-    result = rule.update(update, state) if is_compiling() else _call_update(rule, update, state)
+    result = (
+        rule.update(update, state)
+        if is_compiling()
+        else _call_update_with_key_hint(rule, update, state)
+    )
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Update):
         parts = result if isinstance(result, tuple) else (result,)
         types = ", ".join(type(part).__name__ for part in parts)  # values of tensors are long
@@ -762,7 +771,7 @@ def _run_update(rule: Rule, update: Update, state: State) -> tuple[Update, State
     return new_update, new_states
 
 
-def _call_update(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
+def _call_update_with_key_hint(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
     """Call `rule.update`, and add the known names to the message of a KeyError."""
     try:
         return rule.update(update, state)
@@ -789,14 +798,17 @@ def initial_state(rule: Rule, weight: Tensor) -> State:
     with without_autocast(weight.device):
         state = rule.at_step(1).init(weight)
     if rule.is_scheduled and STEP_KEY not in state:
-        state = {STEP_KEY: _zero_count(weight), **state}  # an `init` of a user knows of no schedule
+        state = {
+            STEP_KEY: _initial_step_count(weight),
+            **state,
+        }  # an `init` of a user knows of no schedule
     if state.keys() != set(rule.state_keys):
         keys = sorted(rule.state_keys)
         raise TypeError(f"{type(rule).__name__}: init returns {sorted(state)} instead of {keys}")
     return {k: x.clone() if shares_memory(x, weight) else x for k, x in state.items()}
 
 
-def trial_state(rule: Rule, weight: Tensor) -> State:
+def initial_state_keeping_rng(rule: Rule, weight: Tensor) -> State:
     """Return `initial_state` without advancing the random generators, for a check."""
     devices = [weight.device] if weight.device.type == "cuda" else []
     with torch.random.fork_rng(devices):

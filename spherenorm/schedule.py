@@ -500,7 +500,7 @@ def wsd(
         steps: the number of all steps.
         last: the number of steps that decay.
         final: the value that step `steps + 1` would have, and all later ones.
-        shape: of the decay; see `Knots`.
+        shape: the shape of the decay, such as "linear"; see `Knots`.
 
     Raises:
         ValueError: warmup and decay are longer than all steps.
@@ -545,7 +545,7 @@ def piecewise(knots: Mapping[Scalar, Scalar], shape: Shape = "jump") -> Schedule
 
     Args:
         knots: the value by the step, in rising order; the first one holds before its step, too.
-        shape: of the way between them: "jump" keeps each value until the step of the next one.
+        shape: the shape between two values: "jump" keeps each value until the step of the next one.
 
     Raises:
         ValueError: the steps decrease, or there are none.

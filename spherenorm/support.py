@@ -133,7 +133,7 @@ def look_up(kind: str, name: str, what: str, accepts: Callable[[Any], bool]) -> 
 
     Raises:
         ValueError: there is no such module, or no such object in it.
-        Exception: of any type, which the module itself raises when it is imported.
+        Exception: any error that the module itself raises when it is imported.
 
     Example:
         >>> look_up("recipe", "spherenorm.recipes:adamp", "function", callable)
@@ -171,7 +171,7 @@ def load_module(name: str) -> ModuleType:
 
     Raises:
         ModuleNotFoundError: there is no such module.
-        Exception: of any type, which the module itself raises.
+        Exception: any error that the module itself raises.
     """
     main = sys.modules.get("__main__")
     if name not in sys.modules and getattr(main, "__file__", None):

@@ -12,7 +12,7 @@ that both have is one hyper-parameter if the defaults agree; otherwise the recip
 `base_view`, say.
 
 `cautious`, `schedulefree`, `gpa`, `lookahead`, `emanesterov` and `graft` need a recipe whose rules
-leave open where the step ends (`Rule.ends`), and so go inside a hyperball:
+leave open where the step ends (`Rule.uses_endpoint`), and so go inside a hyperball:
 "hyperball(cautious(adamw))".
 """
 
@@ -69,7 +69,7 @@ def _evaluated_rule(base: Rule) -> str:
 def _why_ended(base: Rule) -> str | None:
     """Return why a wrapper that changes the end of the step refuses a rule that sets it."""
     for rule in base.walk():
-        if rule.ends:
+        if rule.uses_endpoint:
             return f"{type(rule).__name__} sets where the step ends, which a later rule would undo"
     if base.manifold != EUCLIDEAN:
         return f"weights move on {base.manifold!r}, and the wrapper needs straight steps"
@@ -87,7 +87,7 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
     Args:
         base: a recipe, or its name.
-        decay: in [0, 1].
+        decay: decay rate of the average, in [0, 1].
         start: number of steps before the average starts, in [0, inf).
 
     Example:
@@ -293,7 +293,8 @@ def cautious(
     Args:
         base: a recipe, or its name.
         lr: learning rate, in [0, inf); by default the recipe's.
-        weight_decay: in [0, inf); by default the recipe's, or 0 if it has none.
+        weight_decay: coefficient of the decay, in [0, inf); by default the recipe's, or 0 if it
+            has none.
         min_share: the minimum of the share of entries that agree, in (0, 1].
 
     Example:
@@ -451,4 +452,4 @@ def graft(
     Source: Agarwal et al. 2020 (learning-rate grafting), arXiv:2002.11803.
     """
     decay = r.DecoupledDecay(weight_decay)
-    return chain(r.GraftNorm(direction, length, view), decay, r.StepSize(lr))
+    return chain(r.Graft(direction, length, view), decay, r.StepSize(lr))

@@ -53,6 +53,8 @@ WORK = ROOT / "build" / "mutants"
 PLANNED, LIMIT, MOST = 60.0, 120, 250
 """Seconds that the chosen tests took under coverage; seconds of work after which they are ended, so
 that other work on the machine does not count; tests."""
+COLLECTION_ERROR = re.compile(r"^ERROR \S+\.py\b", re.MULTILINE)
+"""A file of tests that cannot be imported; its tests are then named as not found, too."""
 WAIT = 10
 """Times as long as that by the clock, since tests may wait for one another."""
 
@@ -247,9 +249,12 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
     path = folder / mutant.path
     source = path.read_text()
     path.write_text(mutant.of(source))
+    gone: set[str] = set()
     try:
         code, output = run_tests(tests, folder) if tests else (0, "no test reaches it")
-        while gone := set(re.findall(rf"^ERROR: not found: {folder}/(.+)$", output, re.MULTILINE)):
+        while not COLLECTION_ERROR.search(output) and (
+            gone := set(re.findall(rf"^ERROR: not found: {folder}/(.+)$", output, re.MULTILINE))
+        ):
             # The mutant changes of which cases they are made; or the reach is of older tests.
             left = [name for name in tests if name.partition("[")[0] not in gone]
             if not left or left == tests:

@@ -18,9 +18,9 @@ def carried_out(written, *inputs):
         return torch.utils._pytree.tree_map(lambda x: values.get(x, x) if is_value(x) else x, tree)
 
     def is_value(x):
-        return type(x).__name__ == "Value"
+        return type(x).__name__ == "TensorRef"
 
-    for call in written.needed:
+    for call in written.live_calls:
         values[call.result] = call.function(*of(call.arguments), **of(call.options))
     return of(written.outputs)
 
@@ -56,7 +56,7 @@ def test_a_record_does_what_its_function_does_and_changes_no_input(name):
 def test_calls_that_no_output_needs_are_left_out():
     written = record(lambda x: (x.exp(), x + 1)[1], torch.ones(2))
     assert [call.name for call in written.calls] == ["aten.exp.default", "aten.add.Tensor"]
-    assert [call.name for call in written.needed] == ["aten.add.Tensor"]
+    assert [call.name for call in written.live_calls] == ["aten.add.Tensor"]
 
 
 def test_each_call_knows_its_line():

@@ -248,7 +248,7 @@ def predict(recipe: str, hyper_parameters: Mapping[str, Any]) -> Prediction | No
     fourth_power = law.fourth_power.subs({GAMMA: 1, DIMENSION: 1})
     step, norm = (
         formula.subs({symbol: values.get(symbol.name, symbol) for symbol in formula.free_symbols})
-        for formula in (law.squared_rotation, fourth_power)
+        for formula in (law.squared_effective_step, fourth_power)
     )
     if any(number.free_symbols or not number.is_positive for number in (step, norm)):
         return None  # a case left open, or no decay

@@ -127,8 +127,8 @@ def mdadam(
         chain(r.AdaptiveMoments(*betas, eps=eps, name=name), r.StepSize(lr * gain_ratio))
         for name in ("gain", "column_gain")
     )
-    inner = r.Gain(adamh(lr, betas, eps), columns, "dim=1", "one", buffer="column_gain")
-    return chain(r.Gain(inner, rows, "channel", "one"))
+    inner = r.GainAndDirection(adamh(lr, betas, eps), columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.GainAndDirection(inner, rows, "channel", "one"))
 
 
 def rotation(step: MeasuredStep) -> dict[str, Any]:
@@ -220,12 +220,12 @@ def law_of(spec: Spec) -> Law | None:
 def law_with_momentum(spec: Spec) -> Law | None:
     """The law of the turn on the hyperball, with what momentum does to it; None of other recipes.
 
-    That of `spherenorm_theory.turn_at_rest`, for gradients that are random and orthogonal to the
-    weight.
+    That of `spherenorm_theory.equilibrium_turn`, for gradients that are random and orthogonal to
+    the weight.
     """
     if not spec.recipe.startswith("hyperball("):
         return None
-    return functools.partial(_turn_at_rest, spec.recipe, _settings_without_rate(spec))
+    return functools.partial(_equilibrium_turn, spec.recipe, _settings_without_rate(spec))
 
 
 def _settings_without_rate(spec: Spec) -> str:
@@ -234,10 +234,10 @@ def _settings_without_rate(spec: Spec) -> str:
 
 
 @functools.cache
-def _turn_at_rest(recipe: str, settings: str, rate: float) -> float:
-    from spherenorm_theory import turn_at_rest  # sympy takes a second to import
+def _equilibrium_turn(recipe: str, settings: str, rate: float) -> float:
+    from spherenorm_theory import equilibrium_turn  # sympy takes a second to import
 
-    return turn_at_rest(recipe, lr=rate, **json.loads(settings))
+    return equilibrium_turn(recipe, lr=rate, **json.loads(settings))
 
 
 @functools.cache
@@ -248,7 +248,7 @@ def _turn_under_decay(settings: str, rate: float) -> float:
     values = json.loads(settings)
     law = equilibrium("adamw", eps=0.0)
     values |= {"lr": rate, **dict(zip(("beta1", "beta2"), values.pop("betas"), strict=True))}
-    formula = law.squared_rotation
+    formula = law.squared_effective_step
     names = {symbol: values[symbol.name] for symbol in formula.free_symbols}
     return math.sqrt(float(formula.subs(names)))
 
@@ -368,8 +368,8 @@ class NormControl(Study):
     orthogonal to the weight. Averages are over the second half of the steps.
 
     Momentum lets steps on the hyperball point outwards, too, so that they turn the weight less. The
-    turn that follows (`spherenorm_theory.turn_at_rest`) has no free number; it was derived after
-    runs of other seeds had shown less than arctan(lr).
+    turn that follows (`spherenorm_theory.equilibrium_turn`) has no free number; it was derived
+    after runs of other seeds had shown less than arctan(lr).
     """
 
     name = "norm-control"

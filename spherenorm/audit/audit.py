@@ -48,25 +48,25 @@ class Audit(Sequence[Finding]):
         findings: findings on the weights of two or more dimensions that take a gradient.
         skipped: for each other parameter, by name, the reason why it was skipped: "frozen", "0-d",
             "1-d", "complex", "empty".
-        doubts: sentences that say why the findings may be wrong.
+        caveats: sentences that say why the findings may be wrong.
         parameters: number of entries of all parameters.
         roles: the role of each parameter; see `roles`.
 
     Example:
         >>> layers = torch.nn.Linear(4, 3, bias=False), torch.nn.BatchNorm1d(3)
         >>> result = sn.audit(torch.nn.Sequential(*layers), torch.randn(32, 4))
-        >>> len(result), result[0].name, f"{result.share:.2f}"
+        >>> len(result), result[0].name, f"{result.invariant_share:.2f}"
         (1, '0.weight', '0.67')
     """
 
     findings: tuple[Finding, ...]
     skipped: dict[str, str]
-    doubts: tuple[str, ...]
+    caveats: tuple[str, ...]
     parameters: int
     roles: Roles
 
     @property
-    def share(self) -> float:
+    def invariant_share(self) -> float:
         """The scale-invariant share of all parameters (the paper: 95.5 % of a ResNet-18)."""
         invariant = sum(math.prod(f.shape) for f in self.findings if f.view is not None)
         return invariant / max(self.parameters, 1)
@@ -82,28 +82,32 @@ class Audit(Sequence[Finding]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as numbers, strings, lists and dicts for JSON; nan becomes None."""
-        entries: dict[str, Any] = _without_nan({"share": self.share, **asdict(self)})
+        entries: dict[str, Any] = _without_nan(
+            {"invariant_share": self.invariant_share, **asdict(self)}
+        )
         return entries
 
     def __str__(self) -> str:
-        rows = [("weight", "shape", "verdict", "view", "statistic", "elsewhere", "why")]
+        rows = [("weight", "shape", "verdict", "view", "own point", "jittered", "why")]
         for finding in self:
             row = (
                 finding.name,
                 format_shape(finding.shape),
                 str(finding.verdict),
                 finding.view or "",
-                _format_statistic(finding.here),
-                _format_statistic(finding.elsewhere),
+                _format_statistic(finding.at_own_point),
+                _format_statistic(finding.at_jittered_points),
                 finding.reason,
             )
             rows.append(row)
         lines = [columns(rows), ""]
-        lines.append(f"{100 * self.share:.1f} % of {self.parameters:,} parameters scale-invariant")
+        lines.append(
+            f"{100 * self.invariant_share:.1f} % of {self.parameters:,} parameters scale-invariant"
+        )
         if self.skipped:
             counts = Counter(self.skipped.values())
             lines.append("skipped: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()))
-        lines.extend(f"doubtful: {doubt}" for doubt in self.doubts)
+        lines.extend(f"doubtful: {caveat}" for caveat in self.caveats)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -188,13 +192,13 @@ def audit(
     model = unwrap(model)
     skipped = _skipped_parameters(model)
     names = [name for name, _ in model.named_parameters() if name not in skipped]
-    exact = 64 * torch.finfo(dtype).eps ** 0.5
+    zero_tolerance = 64 * torch.finfo(dtype).eps ** 0.5
     with torch.inference_mode(False), torch.enable_grad():
         audited = AuditedModel(model, batch, loss, dtype)
         tracer = UseTracer(audited.parameters, find_tensors(audited.batch))
         try:
             evidence, check_point = collect_evidence(
-                audited, names, requested_views, exact, seed, tracer
+                audited, names, requested_views, zero_tolerance, seed, tracer
             )
         except (RuntimeError, TypeError) as error:
             if "checkpoint" in str(error).lower():
@@ -210,7 +214,8 @@ def audit(
                 ) from error
             raise
         findings = [
-            judge(name, evidence[name], requested_views, exact, tolerance) for name in names
+            judge(name, evidence[name], requested_views, zero_tolerance, tolerance)
+            for name in names
         ]
         invariant_views = {f.name: as_view(f.view) for f in findings if f.view is not None}
         failures = find_scaling_failures(audited, check_point, invariant_views)
@@ -258,7 +263,7 @@ def collect_evidence(
     model: AuditedModel,
     names: Sequence[str],
     views: Sequence[View] | None,
-    exact: float,
+    zero_tolerance: float,
     seed: int,
     tracer: UseTracer,
 ) -> tuple[dict[str, WeightEvidence], Sensitivity]:
@@ -271,7 +276,7 @@ def collect_evidence(
         model: the model.
         names: names of the weights.
         views: the views to try; None tries all.
-        exact: the statistic up to which a unit is invariant.
+        zero_tolerance: the statistic up to which a unit is invariant.
         seed: seed for the jitter and the model's random numbers.
         tracer: records the uses of parameters in the first pass.
 
@@ -284,52 +289,54 @@ def collect_evidence(
     """
     dims = {name: dims_of_views(model.parameters[name].shape, views) for name in names}
     own_point = Point(seed, eps_factor=SMALL_EPS_FACTOR)
-    limit = measure_sensitivity(model, own_point, dims, exact, tracer=tracer)
+    at_tiny_eps = measure_sensitivity(model, own_point, dims, zero_tolerance, tracer=tracer)
     directions = 2
-    if limit is not None:
-        evidence = {name: WeightEvidence(products) for name, products in limit.products[0].items()}
-        counts = [weight.count_candidates(views, exact) for weight in evidence.values()]
-        if not any(counts) and _acts_without_eps(limit):
-            return evidence, limit
+    if at_tiny_eps is not None:
+        evidence = {
+            name: WeightEvidence(products) for name, products in at_tiny_eps.products[0].items()
+        }
+        counts = [weight.count_candidates(views, zero_tolerance) for weight in evidence.values()]
+        if not any(counts) and _outputs_respond_without_eps(at_tiny_eps):
+            return evidence, at_tiny_eps
         # Eps may have a small share in one random direction for some units, but not for many.
         fewest_units = min((count for count in counts if count), default=0)
         directions = 1 if fewest_units >= _MIN_UNITS_FOR_ONE_DIRECTION else 2
-        dims = {name: list(limit.products[0][name].by_dim) for name in dims}
+        dims = {name: list(at_tiny_eps.products[0][name].by_dim) for name in dims}
     with_eps = measure_sensitivity(
-        model, Point(seed), dims, 0.0, same_point=limit, directions=directions
+        model, Point(seed), dims, 0.0, same_point=at_tiny_eps, directions=directions
     )
-    here = with_eps or limit
-    if here is None:
+    at_own_point = with_eps or at_tiny_eps
+    if at_own_point is None:
         raise ValueError(
             "the model's output on this batch, or its gradient, is not finite; the audit needs one"
             " finite entry"
         )
     jittered: list[Sensitivity] = []
-    evidence = _combine_evidence(names, limit, here, jittered)
-    if any(weight.count_candidates(views, exact) for weight in evidence.values()):
+    evidence = _combine_evidence(names, at_tiny_eps, at_own_point, jittered)
+    if any(weight.count_candidates(views, zero_tolerance) for weight in evidence.values()):
         while len(jittered) < _MAX_JITTERED_POINTS:
             enough = all(weight.is_sufficient for weight in evidence.values())
             if len(jittered) >= _MIN_JITTERED_POINTS and enough:
                 break
             sensitivity = _measure_jittered(
-                model, seed + len(jittered) + 1, SMALL_EPS_FACTOR, dims, exact
+                model, seed + len(jittered) + 1, SMALL_EPS_FACTOR, dims, zero_tolerance
             )
             if sensitivity is None:
                 model.caveats["the model gives no finite output when its parameters move"] = None
                 break
             jittered.append(sensitivity)
-            evidence = _combine_evidence(names, limit, here, jittered)
+            evidence = _combine_evidence(names, at_tiny_eps, at_own_point, jittered)
     jittered_with_eps = None
-    if jittered and not all(weight.is_conclusive_here for weight in evidence.values()):
+    if jittered and not all(weight.is_conclusive_at_own_point for weight in evidence.values()):
         jittered_with_eps = _measure_jittered(model, seed + 1, 1.0, dims, 0.0)
-    evidence = _combine_evidence(names, limit, here, jittered, jittered_with_eps)
-    return evidence, jittered[0] if jittered else limit or here
+    evidence = _combine_evidence(names, at_tiny_eps, at_own_point, jittered, jittered_with_eps)
+    return evidence, jittered[0] if jittered else at_tiny_eps or at_own_point
 
 
 def _combine_evidence(
     names: Sequence[str],
-    limit: Sensitivity | None,
-    here: Sensitivity,
+    at_tiny_eps: Sensitivity | None,
+    at_own_point: Sensitivity,
     jittered: Sequence[Sensitivity],
     jittered_with_eps: Sensitivity | None = None,
 ) -> dict[str, WeightEvidence]:
@@ -339,32 +346,36 @@ def _combine_evidence(
         with_eps.append(jittered_with_eps.products[0])
     return {
         name: WeightEvidence(
-            (limit or here).products[0][name],
-            here=[products[name] for products in here.products],
-            elsewhere=[point.products[0][name] for point in jittered],
-            elsewhere_with_eps=[products[name] for products in with_eps],
+            (at_tiny_eps or at_own_point).products[0][name],
+            at_own_point=[products[name] for products in at_own_point.products],
+            at_jittered_points=[point.products[0][name] for point in jittered],
+            at_jittered_point_with_eps=[products[name] for products in with_eps],
         )
         for name in names
     }
 
 
-def _acts_without_eps(limit: Sensitivity) -> bool:
+def _outputs_respond_without_eps(at_tiny_eps: Sensitivity) -> bool:
     """Return True if the outputs, and all weights, clearly act in the limit of eps."""
-    pairs = zip(limit.outputs, limit.output_scales, strict=True)
+    pairs = zip(at_tiny_eps.outputs, at_tiny_eps.output_scales, strict=True)
     moves = any(bool((scale > _MIN_RELATIVE_CHANGE * x.abs()).any()) for x, scale in pairs)
-    sensitivities = [products.sensitivity for products in limit.products[0].values()]
+    sensitivities = [products.sensitivity for products in at_tiny_eps.products[0].values()]
     smallest = min(sensitivities, default=0.0)
     return moves and smallest > _MIN_RELATIVE_CHANGE * max(sensitivities, default=0.0)
 
 
 def _measure_jittered(
-    model: AuditedModel, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
+    model: AuditedModel,
+    seed: int,
+    eps_factor: float,
+    dims: dict[str, list[int]],
+    zero_tolerance: float,
 ) -> Sensitivity | None:
     """Measure at a jittered point, with the largest jitter that the model takes; None if none."""
     for jitter, batch_jitter in _JITTER_SIZES:
         point = Point(seed, jitter, batch_jitter, eps_factor)
         try:
-            sensitivity = measure_sensitivity(model, point, dims, exact)
+            sensitivity = measure_sensitivity(model, point, dims, zero_tolerance)
         except Exception:  # Jittered values may be outside of what the model takes.
             continue
         if sensitivity is not None:

@@ -1,8 +1,8 @@
 """`param_groups`: from the audit of a model to the groups of an optimizer.
 
-For each parameter there is a `Decision` (its role and view, by the audit or by an override of the
-user), and `RecipeAssigner` chooses the recipe that suits it. Parameters of equal recipe, treatment
-and entries share a group.
+For each parameter there is a `ParameterDecision` (its role and view, by the audit or by an override
+of the user), and `RecipeAssigner` chooses the recipe that suits it. Parameters of equal recipe,
+treatment and entries share a group.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _MIN_RELATIVE_NORM = 0.1
 """A weight with a unit below this share of `smallest_norm`, such as a pruned channel, is not put on
 a sphere."""
 
-Kind = Literal["invariant", "weights", "vectors"]
-KINDS: tuple[Kind, ...] = ("invariant", "weights", "vectors")
+DecayKind = Literal["invariant", "weights", "vectors"]
+DECAY_KINDS: tuple[DecayKind, ...] = ("invariant", "weights", "vectors")
 
 Override = ViewLike | Mapping[str, Any]
 """A view; a role; "euclidean"; or entries of a param_group, of which "as" may be one of these, and
@@ -104,13 +104,13 @@ class ParamGroups(GroupsOfRecipe):
         assignments: one `Assignment` for each parameter, in the model's order.
         audit: the audit from which the groups were made.
         recipe: the recipe of the groups that name none, which is the optimizer's.
-        doubts: sentences that say why the groups may be wrong.
+        caveats: sentences that say why the groups may be wrong.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
         >>> groups = param_groups(model, torch.randn(32, 4), "adamp", lr=0.1)
         >>> optimizer = sn.optim.AdamP(groups)
-        >>> [len(group["params"]) for group in groups], f"{groups.audit.share:.2f}"
+        >>> [len(group["params"]) for group in groups], f"{groups.audit.invariant_share:.2f}"
         ([1, 4], '0.55')
     """
 
@@ -121,10 +121,10 @@ class ParamGroups(GroupsOfRecipe):
         audit: Audit,
         recipe: str,
         defaults: Mapping[str, Mapping[str, Any]],
-        doubts: Sequence[str] = (),
+        caveats: Sequence[str] = (),
     ) -> None:
         super().__init__(groups, recipe)
-        self.doubts = (*audit.doubts, *doubts)
+        self.caveats = (*audit.caveats, *caveats)
         self.assignments = tuple(assignments)
         self.audit = audit
         self._defaults = defaults
@@ -195,7 +195,7 @@ class ParamGroups(GroupsOfRecipe):
             entries = {"recipe": recipe, **self._defaults.get(recipe, {}), **group}
             settings = ", ".join(f"{key}={x!r}" for key, x in entries.items() if key != "params")
             lines.append(f"group {index}: {len(group['params'])} parameters, {settings}")
-        lines.extend(f"doubtful: {doubt}" for doubt in self.doubts)
+        lines.extend(f"doubtful: {caveat}" for caveat in self.caveats)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -207,7 +207,7 @@ def param_groups(
     recipe: str | Recipe | Bound,
     *,
     rest: str | Recipe | Bound | None = None,
-    decay: float | Mapping[Kind, float] | None = None,
+    decay: float | Mapping[DecayKind, float] | None = None,
     overrides: Mapping[str, Override] | None = None,
     smallest_norm: float = 0.1,
     base: nn.Module | None = None,
@@ -294,7 +294,7 @@ def param_groups(
     parameters = dict(model.named_parameters())
     model_audit = batch if isinstance(batch, Audit) else audit(model, batch)
     decisions = make_decisions(parameters, model_audit, overrides or {})
-    transferrer = _Transferrer.between(model, base, transfer, model_audit)
+    rate_transfer = RateTransfer.from_base(model, base, transfer, model_audit)
 
     groups: dict[Hashable, dict[str, Any]] = {}
     preset_names_by_group: dict[Hashable, frozenset[str]] = {}
@@ -313,13 +313,13 @@ def param_groups(
             bound, treatment, view, why = assigner.assign(weight, decision)
             given_entries = {**_decay_entry(decay, weight, view, bound), **decision.entries}
             bound = _bind_checked(bound, given_entries)
-            bound, factor = transferrer.transfer_rate(name, bound, decision)
+            bound, factor = rate_transfer.transfer_rate(name, bound, decision)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from error
         entries = _explicit_entries(bound, main)
         group_preset_names = frozenset[str]()
         if bound.recipe is main.recipe and decision.recipe is None:
-            group_preset_names = preset_names.difference(given_entries, transferrer.fixed_names)
+            group_preset_names = preset_names.difference(given_entries, rate_transfer.fixed_names)
         defaults[bound.name] = bound.defaults
         group_key = (treatment, group_preset_names, *map(_key_of_entry, entries.items()))
         groups.setdefault(group_key, {"params": [], **entries})["params"].append(weight)
@@ -327,7 +327,7 @@ def param_groups(
         index = list(groups).index(group_key)
         view_name = None if view is None else str(view)
         reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
-        growth = transferrer.growth_by_name.get(name)
+        growth = rate_transfer.growth_by_name.get(name)
         assignments.append(
             Assignment(
                 name, shape, index, treatment, view_name, role.role, reason, growth, factor.value
@@ -340,8 +340,8 @@ def param_groups(
         _put_on_sphere(weights_on_sphere)
         _warn_of_running_statistics(model)
     groups_with_presets = [(group, preset_names_by_group[key]) for key, group in groups.items()]
-    doubts = transferrer.doubts
-    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults, doubts)
+    caveats = rate_transfer.caveats
+    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults, caveats)
 
 
 def _explicit_entries(bound: Bound, main: Bound) -> dict[str, Any]:
@@ -352,24 +352,26 @@ def _explicit_entries(bound: Bound, main: Bound) -> dict[str, Any]:
 
 
 @dataclass
-class _Transferrer:
-    """Rates from a base model to the model; without a base, or of equal widths, it changes none.
+class RateTransfer:
+    """The transfer of learning rates from a base model to the model.
+
+    Without a base, or with one of equal widths, it changes no rate.
 
     Attributes:
         growth_by_name: how each parameter grows from the base; empty without one.
         policy: the policy; None without a base.
-        doubts: sentences that say why rates may be wrong.
+        caveats: sentences that say why rates may be wrong.
     """
 
     growth_by_name: Mapping[str, Growth]
     policy: Policy | None
-    doubts: list[str] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
 
     @classmethod
-    def between(
+    def from_base(
         cls, model: nn.Module, base: nn.Module | None, policy: Policy | None, model_audit: Audit
-    ) -> _Transferrer:
-        """Return the transferrer from a base to a model.
+    ) -> RateTransfer:
+        """Return the transfer of rates from a base to a model.
 
         Raises:
             ValueError: a base or a policy is given alone, or the base has other parameters.
@@ -395,7 +397,9 @@ class _Transferrer:
         """The hyper-parameters that an optimizer's call cannot set for all groups at once."""
         return ("lr",) if self.grows else ()
 
-    def transfer_rate(self, name: str, bound: Bound, decision: Decision) -> tuple[Bound, Factor]:
+    def transfer_rate(
+        self, name: str, bound: Bound, decision: ParameterDecision
+    ) -> tuple[Bound, Factor]:
         """Return a parameter's recipe at the rate of this width, and the factor of the rate.
 
         Raises:
@@ -405,8 +409,8 @@ class _Transferrer:
             return bound, Factor(1.0, "")
         growth = self.growth_by_name[name]
         bound, factor = transfer_rate(bound, growth, self.policy, "lr" in decision.entries)
-        if factor.doubt:
-            self.doubts.append(f"{name}: {factor.doubt}")
+        if factor.caveat:
+            self.caveats.append(f"{name}: {factor.caveat}")
         return bound, factor
 
 
@@ -453,14 +457,14 @@ def _key_of_entry(entry: tuple[str, Any]) -> Hashable:
 
 
 def _decay_entry(
-    decay: float | Mapping[Kind, float] | None, weight: Tensor, view: View | None, bound: Bound
+    decay: float | Mapping[DecayKind, float] | None, weight: Tensor, view: View | None, bound: Bound
 ) -> dict[str, float]:
     """Return the weight decay of a weight's group as an entry; empty to leave the recipe's own."""
     if isinstance(decay, Mapping):
-        unknown = [name for name in decay if name not in KINDS]
+        unknown = [name for name in decay if name not in DECAY_KINDS]
         if unknown:
-            raise ValueError(f"decay must name {', '.join(KINDS)}, got {unknown[0]!r}")
-        kind: Kind = "invariant" if view else "weights" if weight.ndim > 1 else "vectors"
+            raise ValueError(f"decay must name {', '.join(DECAY_KINDS)}, got {unknown[0]!r}")
+        kind: DecayKind = "invariant" if view else "weights" if weight.ndim > 1 else "vectors"
         decay = decay.get(kind)
         if decay and "weight_decay" not in bound.defaults:
             raise ValueError(f"decay: recipe {bound.name!r} of {kind} parameters has none")
@@ -489,7 +493,7 @@ def _warn_of_running_statistics(model: nn.Module) -> None:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ParameterDecision:
     """The role and view of one parameter, by the audit or by an override of the user.
 
     Attributes:
@@ -510,7 +514,7 @@ class Decision:
     entries: Mapping[str, Any] = field(default_factory=dict)
     recipe: Bound | None = None
 
-    def apply_override(self, override: Override, weight: Tensor) -> Decision:
+    def apply_override(self, override: Override, weight: Tensor) -> ParameterDecision:
         """Return the decision with an override in place of the audit's word.
 
         Raises:
@@ -538,7 +542,7 @@ class Decision:
 
 def make_decisions(
     parameters: Mapping[str, Tensor], model_audit: Audit, overrides: Mapping[str, Override]
-) -> dict[str, Decision]:
+) -> dict[str, ParameterDecision]:
     """Return the decision on each parameter, by name.
 
     Raises:
@@ -550,9 +554,9 @@ def make_decisions(
         raise ValueError("the audit is of another model: its parameters have other names or shapes")
     decisions = {}
     for role in model_audit.roles:
-        decisions[role.name] = Decision(role, None, model_audit.skipped.get(role.name, ""))
+        decisions[role.name] = ParameterDecision(role, None, model_audit.skipped.get(role.name, ""))
     for finding in model_audit:
-        decisions[finding.name] = Decision(
+        decisions[finding.name] = ParameterDecision(
             decisions[finding.name].role,
             None if finding.view is None else as_view(finding.view),
             f"{finding.verdict}: {finding.reason}",
@@ -622,7 +626,7 @@ class RecipeAssigner:
         alpha_is_default = "alpha" not in main.explicit_names and main.defaults.get("alpha", 0) != 0
         self._chooses_alpha = regularizes and alpha_is_default
 
-    def assign(self, weight: Tensor, decision: Decision) -> AssignedRecipe:
+    def assign(self, weight: Tensor, decision: ParameterDecision) -> AssignedRecipe:
         """Return the recipe of a weight.
 
         Raises:
@@ -648,7 +652,7 @@ class RecipeAssigner:
             return AssignedRecipe(self._fallback, EUCLIDEAN, decision.view, objection)
         return AssignedRecipe(self._fallback, EUCLIDEAN, None, f"{decision.reason}; {objection}")
 
-    def _assign_main(self, weight: Tensor, decision: Decision) -> AssignedRecipe:
+    def _assign_main(self, weight: Tensor, decision: ParameterDecision) -> AssignedRecipe:
         """Return the main recipe, bound to suit a weight.
 
         Raises:
@@ -658,12 +662,12 @@ class RecipeAssigner:
         if decision.view_is_override and view is None:
             raise ValueError("the weight is Euclidean, as you say")
         if self._is_for_matrices:
-            return AssignedRecipe(self._bind_to_matrix(decision), EUCLIDEAN, view, reason)
+            return AssignedRecipe(self._bind_for_matrix(decision), EUCLIDEAN, view, reason)
         if not self._keeps_norms:
             return AssignedRecipe(main, EUCLIDEAN, view, reason)
         if view is None:
             raise ValueError("it keeps the norms of invariant weights alone")
-        self._refuse_norms(weight, decision, view)
+        self._check_norms_and_view(weight, decision, view)
         if self._fixed_view is None:
             return AssignedRecipe(main.replace(views=(str(view),)), "projected", view, reason)
         bound = main.replace(view=str(view)) if "view" in main.defaults else main
@@ -678,7 +682,7 @@ class RecipeAssigner:
         treatment = "sphere" if self._on_sphere else "projected"
         return AssignedRecipe(bound, treatment, view, reason)
 
-    def _bind_to_matrix(self, decision: Decision) -> Bound:
+    def _bind_for_matrix(self, decision: ParameterDecision) -> Bound:
         """Return the recipe for matrices; each expert of a stack is a matrix by itself.
 
         Raises:
@@ -696,11 +700,13 @@ class RecipeAssigner:
             raise ValueError(f"it takes no view, such as {view_name}")
         return self._main.replace(view=view_name)
 
-    def _refuse_norms(self, weight: Tensor, decision: Decision, view: View) -> None:
-        """Refuse an invariant weight whose norms should change, or whose view the recipe lacks.
+    def _check_norms_and_view(
+        self, weight: Tensor, decision: ParameterDecision, view: View
+    ) -> None:
+        """Check that the recipe has the view of an invariant weight, and may keep its norms.
 
         Raises:
-            ValueError: it is such a weight.
+            ValueError: it lacks the view, or the norms should change.
         """
         view_is_fixed = self._fixed_view is not None and "view" not in self._main.defaults
         if view_is_fixed and view != self._fixed_view:
@@ -719,12 +725,13 @@ class RecipeAssigner:
             return
         if median_norm < self._smallest_norm:
             raise ValueError(
-                f"norm {median_norm:.2g}: so small that plain steps are to find its scale"
+                f"its norm of {median_norm:.2g} is below smallest_norm; the fallback recipe lets it"
+                " grow first"
             )
         if self._on_sphere and min_norm < _MIN_RELATIVE_NORM * self._smallest_norm:
             raise ValueError(
-                f"a unit of norm {min_norm:.2g}, which an eps may outweigh, would be as large as"
-                " all"
+                f"a unit of norm {min_norm:.2g}, which an eps may outweigh, would be scaled up to"
+                " norm 1"
             )
 
 

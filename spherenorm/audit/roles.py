@@ -177,7 +177,7 @@ def roles(
 
     Args:
         model: the model; a copy runs in its present mode (train or eval), in `dtype`.
-        batch, loss, dtype: see `audit`.
+        batch, loss, dtype: the arguments of `audit`.
 
     Raises:
         ValueError: the model cannot be copied.
@@ -444,7 +444,7 @@ def _role_in_operation(
 
     Args:
         name: name of the operation.
-        args: its positional arguments.
+        args: the operation's positional arguments.
         x: the operand, which is the weight or made of it.
         shape: shape of the weight.
         is_lookup: whether the operation looks up rows.

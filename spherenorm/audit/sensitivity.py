@@ -59,7 +59,7 @@ class InnerProducts:
 
     @classmethod
     def compute(
-        cls, weight: Tensor, grad: Tensor, dims: Sequence[int], exact: float
+        cls, weight: Tensor, grad: Tensor, dims: Sequence[int], zero_tolerance: float
     ) -> InnerProducts:
         """Compute the sums of a weight of two or more dimensions.
 
@@ -67,7 +67,7 @@ class InnerProducts:
             weight, grad: tensors of one shape.
             dims: the dimensions at whose indices to sum, 0 among them. If all units of dimension 0
                 are invariant, the others are left out, because no view of them is finer.
-            exact: the statistic up to which a unit is invariant.
+            zero_tolerance: the statistic up to which a unit is invariant.
         """
         pairs = (weight, grad), (weight, weight), (grad, grad)
         # bmm sums <a, b> at each index of dimension 0 without memory for a * b.
@@ -76,7 +76,7 @@ class InnerProducts:
         statistic, is_sensitive = finest.statistic(View(0))
         if len(dims) == 1:
             return finest
-        if is_sensitive.any() and bool((statistic[is_sensitive] <= exact).all()):
+        if is_sensitive.any() and bool((statistic[is_sensitive] <= zero_tolerance).all()):
             return finest
         summed_dims = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims if dim}
         buffer = torch.empty_like(weight)
@@ -139,7 +139,7 @@ def measure_sensitivity(
     model: AuditedModel,
     point: Point,
     dims: Mapping[str, Sequence[int]],
-    exact: float,
+    zero_tolerance: float,
     *,
     same_point: Sensitivity | None = None,
     directions: int = 1,
@@ -154,7 +154,7 @@ def measure_sensitivity(
         model: the model.
         point: the point.
         dims: for each weight, by name, the dimensions that may count units.
-        exact: the statistic up to which a unit is invariant; see `InnerProducts.compute`.
+        zero_tolerance: the statistic up to which a unit is invariant; see `InnerProducts.compute`.
         same_point: the sensitivity at the same point with another eps, to reuse its output scales.
         directions: number of random r.
         tracer: a context for the first pass; see `AuditedModel.outputs_at`.
@@ -185,7 +185,9 @@ def measure_sensitivity(
         products = {}
         for name, weight, grad in zip(dims, weights, grads, strict=True):
             dense_grad = torch.zeros_like(weight) if grad is None else grad.to_dense()
-            products[name] = InnerProducts.compute(weight.detach(), dense_grad, dims[name], exact)
+            products[name] = InnerProducts.compute(
+                weight.detach(), dense_grad, dims[name], zero_tolerance
+            )
         if not all(math.isfinite(x.sensitivity) for x in products.values()):
             return None
         products_by_direction.append(products)
@@ -381,7 +383,7 @@ def _invariant_under_scaling(
     scaled_outputs = [enlarged, shrunk]
     if all(unchanged(changed, [_MAX_CHANGE_BY_EPS] * len(scales)) for changed in scaled_outputs):
         return True
-    turned_outputs = outputs_after(partial(_turn_weights, model, point, views))
+    turned_outputs = outputs_after(partial(_jitter_directions, model, point, views))
     if turned_outputs is None:
         turned_outputs = [x + scale for x, scale in zip(outputs, scales, strict=True)]
     shares = []
@@ -397,8 +399,8 @@ def _is_within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
     return bool(((x - y).abs() <= allowed + rounding).all())
 
 
-def _turn_weights(model: AuditedModel, point: Point, names: Mapping[str, View]) -> None:
-    """Turn weights by at most about a tenth of a radian."""
+def _jitter_directions(model: AuditedModel, point: Point, names: Mapping[str, View]) -> None:
+    """Turn each weight by at most about a tenth of a radian, in a random direction."""
     values = [model.parameters[name].data for name in names]
     for _, piece, noise in pair_with_noise(values, point.seed + 2):
         piece.addcmul_(piece, noise, value=0.1)

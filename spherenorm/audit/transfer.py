@@ -35,7 +35,7 @@ _NARROW = 16
 _TRIAL_STEPS = 3
 """The last of these steps is measured, since the first of some recipes is 0."""
 _DISAGREEMENT = 1.4
-"""Two measurements of a factor that lie farther apart are reported as doubtful."""
+"""Two measurements of a factor that lie farther apart than this ratio are a caveat."""
 _EXPONENT_TOLERANCE = 0.2
 """Distance from 0, 1/2 or 1 at which the exponent of an initialization counts as unknown."""
 
@@ -46,10 +46,10 @@ class Growth:
 
     Attributes:
         name, role: name of the parameter, and its role in the model; see `roles`.
-        shape, base_shape: its shape in the model and in the base.
+        shape, base_shape: shape of the parameter in the model and in the base.
         fan_in, fan_out: ratios of fan-in and fan-out, model over base; 1.0 where nothing grows.
         transposed: True if the fan-in is dimension 0, as in `x @ W`.
-        doubt: why the ratios may be wrong; empty if they were measured.
+        caveat: why the ratios may be wrong; empty if they were measured.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Growth:
     fan_in: float
     fan_out: float
     transposed: bool = False
-    doubt: str = ""
+    caveat: str = ""
 
     @property
     def kind(self) -> GrowthKind:
@@ -81,7 +81,7 @@ class Factor(NamedTuple):
 
     value: float
     reason: str
-    doubt: str = ""
+    caveat: str = ""
 
 
 class Policy(Protocol):
@@ -129,20 +129,20 @@ def _growth(role: Role, base_shape: tuple[int, ...]) -> Growth:
         )
     if role.role == "vector":
         return Growth(name, role.role, shape, base_shape, 1.0, math.prod(ratios))
-    summed, doubt = role.fan_in, ""
+    summed, caveat = role.fan_in, ""
     if summed is None:
         summed = tuple(range(1, len(shape)))
         unequal = len(set(ratios)) > 1
         if grows and (unequal or len(shape) != 2):
-            doubt = "its fan-in was not seen, since a copy of it is multiplied"
+            caveat = "its fan-in was not seen, since a copy of it is multiplied"
     if role.role == "experts" and ratios[0] != 1:
-        doubt = "the number of experts grows"
+        caveat = "the number of experts grows"
     fan_in = math.prod(ratios[dim] for dim in summed)
     not_summed = [dim for dim in range(len(shape)) if dim not in summed]
     if role.role == "experts":
         not_summed = [dim for dim in not_summed if dim != 0]
     fan_out = math.prod(ratios[dim] for dim in not_summed)
-    return Growth(name, role.role, shape, base_shape, fan_in, fan_out, summed == (0,), doubt)
+    return Growth(name, role.role, shape, base_shape, fan_in, fan_out, summed == (0,), caveat)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Mup:
             value = 1 / r_in if kind in ("hidden", "output") else 1.0
         else:
             value = {"hidden": r_out / r_in, "output": 1 / r_in}.get(kind, r_out)
-        return Factor(value, f"muP for {self.like}, {kind}", growth.doubt)
+        return Factor(value, f"muP for {self.like}, {kind}", growth.caveat)
 
 
 def mup(like: Literal["adam", "sgd"]) -> Mup:
@@ -223,11 +223,11 @@ class Spectral:
             return float(torch.linalg.matrix_norm(matrix, 2)) / math.sqrt(fan_out / fan_in)
 
         value = _ratio_of_sizes(growth, bound, size, rank_one=True, fresh=False)
-        doubt = growth.doubt
+        caveat = growth.caveat
         if _holds_norms(bound):
             turn = _ratio_of_sizes(growth, bound, _relative_length, rank_one=False, fresh=True)
             if not 1 / _DISAGREEMENT < value / turn < _DISAGREEMENT:
-                doubt = doubt or (
+                caveat = caveat or (
                     f"its norm is held, and steps of full rank turn it alike at a factor of "
                     f"{turn:.3g}: which of both holds over a long run is open"
                 )
@@ -235,11 +235,11 @@ class Spectral:
             repeated = _ratio_of_sizes(growth, bound, size, rank_one=False, fresh=False)
             fresh = _ratio_of_sizes(growth, bound, size, rank_one=False, fresh=True)
             if not 1 / _DISAGREEMENT < repeated / fresh < _DISAGREEMENT:
-                doubt = doubt or (
+                caveat = caveat or (
                     f"its step depends on earlier gradients: the factor is {repeated:.3g} for one "
                     f"gradient that repeats, and {fresh:.3g} for gradients that change"
                 )
-        return Factor(value, f"keeps the spectral norm of {bound.name}'s step, measured", doubt)
+        return Factor(value, f"keeps the spectral norm of {bound.name}'s step, measured", caveat)
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class Turn:
             return _unmeasured_factor(growth)
         _refuse_proportional_steps(bound)
         value = _ratio_of_sizes(growth, bound, _relative_length, rank_one=False, fresh=True)
-        return Factor(value, f"keeps the turn per step of {bound.name}, measured", growth.doubt)
+        return Factor(value, f"keeps the turn per step of {bound.name}, measured", growth.caveat)
 
 
 def _is_measured(growth: Growth) -> bool:
@@ -268,8 +268,8 @@ def _is_measured(growth: Growth) -> bool:
 def _unmeasured_factor(growth: Growth) -> Factor:
     """Return the factor 1, with the reason."""
     if growth.kind == "vector" or growth.role == "embedding":
-        return Factor(1.0, f"{growth.kind}: entries step alike at every width", growth.doubt)
-    return Factor(1.0, "does not grow", growth.doubt)
+        return Factor(1.0, f"{growth.kind}: entries step alike at every width", growth.caveat)
+    return Factor(1.0, "does not grow", growth.caveat)
 
 
 def spectral() -> Spectral:
@@ -566,8 +566,8 @@ class _Spread:
     def change(self) -> StartChange:
         """Return the factor that gives the parameter the spread that the base's implies."""
         growth = self.growth
-        if growth.doubt:
-            return StartChange(growth.name, 1.0, f"doubtful: {growth.doubt}")
+        if growth.caveat:
+            return StartChange(growth.name, 1.0, f"doubtful: {growth.caveat}")
         if self.base == 0 or self.model == 0:
             return StartChange(growth.name, 1.0, "all entries are equal")
         if self.fan_in == 1:

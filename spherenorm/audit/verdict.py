@@ -52,10 +52,11 @@ class Finding:
             with any other verdict.
         reason: the reason for the verdict, in words.
         tested: the view of the figures that follow: the view of the verdict, or else the finest.
-        here: the largest statistic sqrt(dim(w)) |cos(w, g)| of its units at the model's own
+        at_own_point: the largest statistic sqrt(dim(w)) |cos(w, g)| of its units at the model's own
             parameters, batch and eps; nan if no unit has a gradient.
-        limit: the same statistic at the same point with every eps 1e10 times smaller.
-        elsewhere: the same statistic at jittered parameters and batches, with the smaller eps.
+        at_tiny_eps: the same statistic at the same point with every eps 1e10 times smaller.
+        at_jittered_points: the same statistic at jittered parameters and batches, with the smaller
+            eps.
         units: number of units.
         silent: number of units without a gradient at any point.
         invariant: number of units that are invariant.
@@ -72,9 +73,9 @@ class Finding:
     view: str | None
     reason: str
     tested: str | None = None
-    here: float = math.nan
-    limit: float = math.nan
-    elsewhere: float = math.nan
+    at_own_point: float = math.nan
+    at_tiny_eps: float = math.nan
+    at_jittered_points: float = math.nan
     units: int = 0
     silent: int = 0
     invariant: int = 0
@@ -84,35 +85,36 @@ class WeightEvidence:
     """The inner products of one weight at all points.
 
     Attributes:
-        limit: at the model's own point, in the limit of eps.
-        here: at the model's own point with its own eps, one for each random direction of the
-            outputs; empty if `limit` decides.
-        elsewhere: at the jittered points, in the limit of eps.
-        elsewhere_with_eps: at the first jittered point with the model's own eps; empty if `here`
-            decides.
+        at_tiny_eps: the inner products at the model's own point, with every eps 1e10 times smaller.
+        at_own_point: those with the model's own eps, one for each random direction of the outputs;
+            empty if `at_tiny_eps` decides.
+        at_jittered_points: those at each jittered point, with every eps 1e10 times smaller.
+        at_jittered_point_with_eps: those at the first jittered point with the model's own eps;
+            empty if `at_own_point` decides.
         n_sensitive_points: number of jittered points at which the outputs depend on the weight.
         only_through_eps: True if the outputs depend on the weight through an eps alone at the
             model's own point, as with a batch that a normalization maps to signs.
-        is_conclusive_here: True if the model's own point shows how the weight acts.
+        is_conclusive_at_own_point: True if the model's own point shows how the weight acts.
     """
 
     def __init__(
         self,
-        limit: InnerProducts,
-        here: Sequence[InnerProducts] = (),
-        elsewhere: Sequence[InnerProducts] = (),
-        elsewhere_with_eps: Sequence[InnerProducts] = (),
+        at_tiny_eps: InnerProducts,
+        at_own_point: Sequence[InnerProducts] = (),
+        at_jittered_points: Sequence[InnerProducts] = (),
+        at_jittered_point_with_eps: Sequence[InnerProducts] = (),
     ) -> None:
-        self.limit = limit
-        self.here = here
-        self.elsewhere = elsewhere
-        self.elsewhere_with_eps = elsewhere_with_eps
-        self.n_sensitive_points = sum(products.sensitivity > 0 for products in elsewhere)
-        sensitivity = here[0].sensitivity if here else limit.sensitivity
+        self.at_tiny_eps = at_tiny_eps
+        self.at_own_point = at_own_point
+        self.at_jittered_points = at_jittered_points
+        self.at_jittered_point_with_eps = at_jittered_point_with_eps
+        self.n_sensitive_points = sum(products.sensitivity > 0 for products in at_jittered_points)
+        sensitivity = at_own_point[0].sensitivity if at_own_point else at_tiny_eps.sensitivity
         self.only_through_eps = (
-            bool(here) and 0 < limit.sensitivity < _MAX_SHARE_WITHOUT_EPS * sensitivity
+            bool(at_own_point)
+            and 0 < at_tiny_eps.sensitivity < _MAX_SHARE_WITHOUT_EPS * sensitivity
         )
-        self.is_conclusive_here = sensitivity > 0 and not self.only_through_eps
+        self.is_conclusive_at_own_point = sensitivity > 0 and not self.only_through_eps
 
     @property
     def is_sufficient(self) -> bool:
@@ -123,29 +125,29 @@ class WeightEvidence:
         """
         if self.n_sensitive_points < 2:
             return False
-        for dim in self.limit.by_dim:
-            if any(dim not in products.by_dim for products in self.elsewhere):
+        for dim in self.at_tiny_eps.by_dim:
+            if any(dim not in products.by_dim for products in self.at_jittered_points):
                 continue
-            _, only_here = self.limit.statistic(View(dim))
-            for products in self.elsewhere:
+            _, only_at_own_point = self.at_tiny_eps.statistic(View(dim))
+            for products in self.at_jittered_points:
                 _, is_sensitive = products.statistic(View(dim))
-                only_here = only_here & ~is_sensitive
-            if only_here.any():
+                only_at_own_point = only_at_own_point & ~is_sensitive
+            if only_at_own_point.any():
                 return False
         return True
 
-    def count_candidates(self, views: Sequence[View] | None, exact: float) -> int:
+    def count_candidates(self, views: Sequence[View] | None, zero_tolerance: float) -> int:
         """Return how many units may be invariant in the first view that has such units.
 
         If the model's own point does not show how the weight acts, the count is at least 1.
         """
-        for view in fitting_views(self.limit.shape, views):
-            statistic, is_sensitive = self.limit.statistic(view)
-            n_passing = int((is_sensitive & (statistic <= exact)).sum())
+        for view in fitting_views(self.at_tiny_eps.shape, views):
+            statistic, is_sensitive = self.at_tiny_eps.statistic(view)
+            n_passing = int((is_sensitive & (statistic <= zero_tolerance)).sum())
             n_by_chance = _MAX_SHARE_BY_CHANCE * int(is_sensitive.sum())
-            if not self.is_conclusive_here or n_passing > n_by_chance:
+            if not self.is_conclusive_at_own_point or n_passing > n_by_chance:
                 return max(n_passing, 1)
-        return int(not self.is_conclusive_here)
+        return int(not self.is_conclusive_at_own_point)
 
 
 class UnitEvidence:
@@ -154,32 +156,38 @@ class UnitEvidence:
     Args:
         view: the view.
         evidence: the evidence on the weight.
-        exact: the statistic up to which a unit is invariant in the limit of eps.
+        zero_tolerance: the statistic up to which a unit is invariant in the limit of eps.
 
     Attributes:
-        sensitive_here: the outputs depend on the unit at the model's own point.
-        sensitive_elsewhere: they do at a jittered point.
-        sensitive: they do at some point.
-        fails_here: the unit is not invariant at the model's own point.
-        fails_elsewhere: it is not invariant at a jittered point.
-        invariant: it is invariant at all points at which the outputs depend on it, among them a
-            jittered one.
+        sensitive_at_own_point: the outputs depend on the unit at the model's own point.
+        sensitive_at_jittered_points: the outputs depend on the unit at a jittered point.
+        sensitive: the outputs depend on the unit at some point.
+        fails_at_own_point: the unit is not invariant at the model's own point.
+        fails_at_jittered_points: the unit is not invariant at a jittered point.
+        invariant: the unit is invariant at all points at which the outputs depend on it, among them
+            a jittered one.
     """
 
-    def __init__(self, view: View, evidence: WeightEvidence, exact: float) -> None:
+    def __init__(self, view: View, evidence: WeightEvidence, zero_tolerance: float) -> None:
         self.view = view
         self.evidence = evidence
-        statistic, is_sensitive = evidence.limit.statistic(view)
-        self.sensitive_here = is_sensitive & (not evidence.only_through_eps)
-        self.fails_here = self.sensitive_here & ~(statistic <= exact)
-        self.sensitive_elsewhere = torch.zeros_like(is_sensitive)
-        self.fails_elsewhere = torch.zeros_like(is_sensitive)
-        for products in evidence.elsewhere:
+        statistic, is_sensitive = evidence.at_tiny_eps.statistic(view)
+        self.sensitive_at_own_point = is_sensitive & (not evidence.only_through_eps)
+        self.fails_at_own_point = self.sensitive_at_own_point & ~(statistic <= zero_tolerance)
+        self.sensitive_at_jittered_points = torch.zeros_like(is_sensitive)
+        self.fails_at_jittered_points = torch.zeros_like(is_sensitive)
+        for products in evidence.at_jittered_points:
             statistic, is_sensitive = products.statistic(view)
-            self.sensitive_elsewhere = self.sensitive_elsewhere | is_sensitive
-            self.fails_elsewhere = self.fails_elsewhere | ~(statistic <= exact)
-        self.sensitive = self.sensitive_here | self.sensitive_elsewhere
-        self.invariant = self.sensitive_elsewhere & ~self.fails_here & ~self.fails_elsewhere
+            self.sensitive_at_jittered_points = self.sensitive_at_jittered_points | is_sensitive
+            self.fails_at_jittered_points = self.fails_at_jittered_points | ~(
+                statistic <= zero_tolerance
+            )
+        self.sensitive = self.sensitive_at_own_point | self.sensitive_at_jittered_points
+        self.invariant = (
+            self.sensitive_at_jittered_points
+            & ~self.fails_at_own_point
+            & ~self.fails_at_jittered_points
+        )
 
     def statistics(self, products: Sequence[InnerProducts]) -> Tensor:
         """Return the statistics of all sensitive units in these inner products."""
@@ -200,22 +208,30 @@ class UnitEvidence:
         return bool(self.invariant.any()) and torch.equal(self.invariant, self.sensitive)
 
     @property
-    def invariant_only_here(self) -> bool:
+    def invariant_only_at_own_point(self) -> bool:
         """True if no unit fails at the model's own point, and one does at a jittered point."""
-        passes_here = bool(self.sensitive_here.any() and not self.fails_here.any())
-        return passes_here and bool(self.fails_elsewhere.any())
+        passes_at_own_point = bool(
+            self.sensitive_at_own_point.any() and not self.fails_at_own_point.any()
+        )
+        return passes_at_own_point and bool(self.fails_at_jittered_points.any())
 
     @property
-    def invariant_only_elsewhere(self) -> bool:
-        """True if units fail at the model's own point, act elsewhere, and none fails there."""
-        fails_elsewhere = bool(self.fails_elsewhere.any())
-        passes_elsewhere = bool(self.sensitive_elsewhere[self.fails_here].all())
-        return bool(self.fails_here.any()) and passes_elsewhere and not fails_elsewhere
+    def invariant_only_at_jittered_points(self) -> bool:
+        """True if units fail at the model's own point, and pass at the jittered ones."""
+        fails_at_jittered_points = bool(self.fails_at_jittered_points.any())
+        passes_at_jittered_points = bool(
+            self.sensitive_at_jittered_points[self.fails_at_own_point].all()
+        )
+        return (
+            bool(self.fails_at_own_point.any())
+            and passes_at_jittered_points
+            and not fails_at_jittered_points
+        )
 
     @property
-    def units_seen_only_here(self) -> int:
+    def units_seen_only_at_own_point(self) -> int:
         """Number of units that act at the model's own point alone, if all others are invariant."""
-        fails = bool(self.fails_here.any() or self.fails_elsewhere.any())
+        fails = bool(self.fails_at_own_point.any() or self.fails_at_jittered_points.any())
         if fails or not self.invariant.any():
             return 0
         return int((self.sensitive & ~self.invariant).sum())
@@ -225,14 +241,14 @@ class UnitEvidence:
         is_invariant = verdict in (Verdict.INVARIANT, Verdict.UP_TO_EPS)
         return Finding(
             name,
-            tuple(self.evidence.limit.shape),
+            tuple(self.evidence.at_tiny_eps.shape),
             verdict,
             str(self.view) if is_invariant else None,
             reason,
             tested=str(self.view),
-            here=self.largest_statistic(self.evidence.here),
-            limit=self.largest_statistic([self.evidence.limit]),
-            elsewhere=self.largest_statistic(self.evidence.elsewhere),
+            at_own_point=self.largest_statistic(self.evidence.at_own_point),
+            at_tiny_eps=self.largest_statistic([self.evidence.at_tiny_eps]),
+            at_jittered_points=self.largest_statistic(self.evidence.at_jittered_points),
             units=len(self.invariant),
             silent=int((~self.sensitive).sum()),
             invariant=int(self.invariant.sum()),
@@ -275,38 +291,38 @@ def judge(
     name: str,
     evidence: WeightEvidence,
     views: Sequence[View] | None,
-    exact: float,
+    zero_tolerance: float,
     tolerance: float,
 ) -> Finding:
     """Return the finding for one weight.
 
     Args:
         name: name of the weight.
-        evidence: its inner products at all points.
+        evidence: the weight's inner products at all points.
         views: the views to try, in order; those that do not fit are left out. None tries all
             dimensions, their equal groups, and the whole weight, from fine to coarse.
-        exact: the statistic up to which a unit is invariant in the limit of eps.
+        zero_tolerance: the statistic up to which a unit is invariant in the limit of eps.
         tolerance: the statistic at the model's own eps up to which the verdict is "invariant", and
             not "invariant up to eps".
     """
-    shape = evidence.limit.shape
-    points = [*evidence.here, evidence.limit, *evidence.elsewhere]
+    shape = evidence.at_tiny_eps.shape
+    points = [*evidence.at_own_point, evidence.at_tiny_eps, *evidence.at_jittered_points]
     if all(products.sensitivity == 0 for products in points):
         reason = "no output depends on it at any point"
         return Finding(name, tuple(shape), Verdict.NO_EVIDENCE, None, reason)
     units_by_view: list[UnitEvidence] = []
     for view in fitting_views(shape, views):
-        units = UnitEvidence(view, evidence, exact)
+        units = UnitEvidence(view, evidence, zero_tolerance)
         units_by_view.append(units)
         if units.all_invariant:
             return _judge_eps(name, units, tolerance)
         # The next two cases end the search, because a coarser view would hide these units.
-        if units.units_seen_only_here:
-            count = f"{units.units_seen_only_here} of {len(units.invariant)}"
+        if units.units_seen_only_at_own_point:
+            count = f"{units.units_seen_only_at_own_point} of {len(units.invariant)}"
             reason = f"{count} units of view {view} act at this point only; a larger batch?"
             return units_by_view[0].make_finding(name, Verdict.NO_EVIDENCE, reason)
-        if units.invariant_only_elsewhere:
-            statistic = units.largest_statistic([evidence.limit])
+        if units.invariant_only_at_jittered_points:
+            statistic = units.largest_statistic([evidence.at_tiny_eps])
             reason = (
                 f"eps outweighs the variance: {statistic:.1g} in view {view} at this point alone"
             )
@@ -326,15 +342,15 @@ def _judge_without_view(
         reason = "it acts through the eps of a normalization alone; a larger batch?"
         return finest.make_finding(name, Verdict.NO_EVIDENCE, reason)
     for units in units_by_view:
-        if units.invariant_only_here:
-            statistic = units.largest_statistic(evidence.elsewhere)
+        if units.invariant_only_at_own_point:
+            statistic = units.largest_statistic(evidence.at_jittered_points)
             reason = f"view {units.view}: {statistic:.1g} when the other parameters move"
             return units.make_finding(name, Verdict.ONLY_HERE, reason)
-    fails_in_all_views = all(units.fails_here.any() for units in units_by_view)
+    fails_in_all_views = all(units.fails_at_own_point.any() for units in units_by_view)
     if not evidence.n_sensitive_points and not fails_in_all_views:
         reason = "no output depends on it at a jittered point"
         return finest.make_finding(name, Verdict.NO_EVIDENCE, reason)
-    best = max(units_by_view, key=_invariant_share)
+    best = max(units_by_view, key=_share_of_invariant_units)
     if best.invariant.any():
         reason = (
             f"{int(best.invariant.sum())} of {len(best.invariant)} units of view {best.view} are:"
@@ -343,16 +359,16 @@ def _judge_without_view(
         )
         return best.make_finding(name, Verdict.NOT_INVARIANT, reason)
     for units in units_by_view:
-        limit = units.largest_statistic([evidence.limit])
-        elsewhere = units.largest_statistic(evidence.elsewhere)
-        if limit <= _SMALL_STATISTIC and elsewhere <= _SMALL_STATISTIC:
-            reason = f"{elsewhere:.1g} is left in view {units.view}, which no eps explains"
+        at_tiny_eps = units.largest_statistic([evidence.at_tiny_eps])
+        at_jittered_points = units.largest_statistic(evidence.at_jittered_points)
+        if at_tiny_eps <= _SMALL_STATISTIC and at_jittered_points <= _SMALL_STATISTIC:
+            reason = f"{at_jittered_points:.1g} is left in view {units.view}, which no eps explains"
             return units.make_finding(name, Verdict.NOT_INVARIANT, reason)
     reason = "the outputs change with its norm"
     return finest.make_finding(name, Verdict.NOT_INVARIANT, reason)
 
 
-def _invariant_share(units: UnitEvidence) -> float:
+def _share_of_invariant_units(units: UnitEvidence) -> float:
     """Return the share of the sensitive units that is invariant."""
     return float(units.invariant.sum() / units.sensitive.sum().clamp(min=1))
 
@@ -365,10 +381,14 @@ def _judge_eps(name: str, units: UnitEvidence, tolerance: float) -> Finding:
     evidence = units.evidence
     n_silent = int((~units.sensitive).sum())
     suffix = f"; {n_silent} of {len(units.sensitive)} units showed nothing" if n_silent else ""
-    if not evidence.is_conclusive_here and not evidence.elsewhere_with_eps:
+    if not evidence.is_conclusive_at_own_point and not evidence.at_jittered_point_with_eps:
         reason = f"no output depends on it at this point{suffix}"
         return units.make_finding(name, Verdict.INVARIANT, reason)
-    with_eps = evidence.here if evidence.is_conclusive_here else evidence.elsewhere_with_eps
+    with_eps = (
+        evidence.at_own_point
+        if evidence.is_conclusive_at_own_point
+        else evidence.at_jittered_point_with_eps
+    )
     statistics = units.statistics(with_eps)
     largest = float(statistics.max()) if statistics.numel() else 0.0
     if largest <= tolerance:
@@ -380,8 +400,8 @@ def _judge_eps(name: str, units: UnitEvidence, tolerance: float) -> Finding:
             f"eps outweighs the variance: {root_mean_square:.1g} in view {units.view} at this eps"
         )
         return units.make_finding(name, Verdict.NOT_INVARIANT, reason)
-    limit = units.largest_statistic([evidence.limit])
-    reason = f"{largest:.1g} at this eps, {limit:.1g} in its limit{suffix}"
+    at_tiny_eps = units.largest_statistic([evidence.at_tiny_eps])
+    reason = f"{largest:.1g} at this eps, {at_tiny_eps:.1g} in its limit{suffix}"
     return units.make_finding(name, Verdict.UP_TO_EPS, reason)
 
 

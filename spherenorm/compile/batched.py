@@ -18,7 +18,7 @@ from torch import Tensor
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
 from spherenorm.compile.interface import Array, WeightStep
-from spherenorm.compile.shards import all_reduce_sums
+from spherenorm.compile.sharded.shards import all_reduce_sums
 from spherenorm.numerics import Scalar, compute_dtype, without_autocast
 from spherenorm.operations import OPERATIONS, Batched
 from spherenorm.torch_internals import copy_tensors

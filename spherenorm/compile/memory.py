@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.interface import GroupStep, WeightStep
-from spherenorm.compile.shards import PLAIN_TENSORS, place_result
+from spherenorm.compile.sharded.shards import PLAIN_TENSORS, place_result
 from spherenorm.rule import State
 from spherenorm.torch_internals import copy_tensors
 

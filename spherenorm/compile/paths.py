@@ -17,7 +17,7 @@ from spherenorm.compile.interface import Executor, Path, WeightStep, cached
 from spherenorm.compile.kernel import KernelExecutor, build_kernel
 from spherenorm.compile.memory import why_not_contiguous, why_not_recordable
 from spherenorm.compile.rule_key import RuleKey
-from spherenorm.compile.shards import (
+from spherenorm.compile.sharded.shards import (
     PLAIN_TENSORS,
     is_distributed,
     regions_of,
@@ -70,7 +70,7 @@ def place_path(key: RuleKey, step: WeightStep, path: Path) -> Path:
     weight = step.unsharded_weight
     if not is_distributed(weight):
         return replace(path, takes_shard=True)
-    declared = [type(rule).__name__ for rule in key.rule.walk() if rule.whole]
+    declared = [type(rule).__name__ for rule in key.rule.walk() if rule.needs_whole_weight]
     if declared:
         return Path("owner", f"{declared[0]} needs whole weights")
     if step.rows_are_whole and _is_entry_by_entry(key, weight):
@@ -84,7 +84,7 @@ def needs_whole_states(rule: Rule, weight: Any) -> bool:
     if not is_distributed(weight) or why_not_regions(weight) is not None:
         return False
     key = RuleKey.of(rule)
-    if any(part.whole for part in rule.walk()):
+    if any(part.needs_whole_weight for part in rule.walk()):
         return True
     return not _takes_distributed(key) and _graph_or_none(key, weight) is None
 
@@ -92,9 +92,11 @@ def needs_whole_states(rule: Rule, weight: Any) -> bool:
 def _takes_distributed(key: RuleKey) -> bool:
     """Return whether the rule's own code is written for DTensors, or for sums over weights."""
     rules = [*key.rule.walk()]
-    if any(rule.whole is None and type(rule).__name__ in key.foreign for rule in rules):
+    if any(
+        rule.needs_whole_weight is None and type(rule).__name__ in key.foreign for rule in rules
+    ):
         return False
-    return key.rule.needs_global_sums or any(rule.whole is False for rule in rules)
+    return key.rule.needs_global_sums or any(rule.needs_whole_weight is False for rule in rules)
 
 
 def _graph_or_none(key: RuleKey, weight: Tensor, shape: Any = None) -> StepGraph | None:

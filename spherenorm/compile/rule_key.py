@@ -154,7 +154,7 @@ class _Reader:
         if isinstance(value, Rule):
             path = cls.__name__  # wherever in a chain the rule is
             if cls.global_sum_terms is not Rule.global_sum_terms:
-                self.reasons.append(f"{path} measures all weights together")
+                self.reasons.append(f"{path} needs sums over all weights")
         if cls not in LIBRARY_CLASSES:
             self.foreign.append(cls.__name__)
             for name in _attributes_beside_fields(value):

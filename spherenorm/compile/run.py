@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm.compile.agreement import Agreement, MeshStep
 from spherenorm.compile.interface import (
     MAX_CACHED_KINDS,
     BackendError,
@@ -29,7 +28,10 @@ from spherenorm.compile.memory import (
     weights_overlap,
     why_not_steppable,
 )
-from spherenorm.compile.owners import (
+from spherenorm.compile.paths import choose_path, error_path, place_path, step_stack
+from spherenorm.compile.rule_key import ZOO_RULES, RuleKey
+from spherenorm.compile.sharded.agreement import Agreement, MeshStep
+from spherenorm.compile.sharded.owners import (
     WEIGHT,
     Tensors,
     kind_of,
@@ -37,9 +39,7 @@ from spherenorm.compile.owners import (
     state_of,
     tensors_of,
 )
-from spherenorm.compile.paths import choose_path, error_path, place_path, step_stack
-from spherenorm.compile.rule_key import ZOO_RULES, RuleKey
-from spherenorm.compile.shards import PLAIN_TENSORS, local_shard
+from spherenorm.compile.sharded.shards import PLAIN_TENSORS, local_shard
 from spherenorm.rule import InPlaceError, Rule, State
 from spherenorm.rules import Orthogonalize
 from spherenorm.torch_internals import DeviceContext, dispatch_modes, function_modes, write_count

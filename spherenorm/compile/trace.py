@@ -18,7 +18,7 @@ from spherenorm.compile.interface import cached
 from spherenorm.compile.rule_key import RuleKey
 from spherenorm.numerics import compute_dtype
 from spherenorm.operations import NotHere, of_overload
-from spherenorm.record import READS_A_VALUE, Call, Recorder, Source, Unsupported, Value
+from spherenorm.record import READS_A_VALUE, Call, Recorder, Source, TensorRef, Unsupported
 from spherenorm.rule import Rule
 from spherenorm.torch_internals import OpOverload
 
@@ -87,9 +87,9 @@ def _trace(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
         new_weight, new_state = rule.step(weight, grad, state)
 
     graph = lowering.builder.graph
-    graph.outputs["weight"] = lowering.output(recorder.value(new_weight), weight)
+    graph.outputs["weight"] = lowering.output(recorder.ref_of(new_weight), weight)
     for name, value in state.items():
-        graph.outputs[name] = lowering.output(recorder.value(new_state[name]), value)
+        graph.outputs[name] = lowering.output(recorder.ref_of(new_state[name]), value)
         graph.states[name] = value.shape, value.dtype
     return graph
 
@@ -141,9 +141,9 @@ class Lowering:
     def __init__(self, builder: GraphBuilder, dtype: torch.dtype) -> None:
         self.builder = builder
         self.storage_dtype, self.compute_dtype = dtype, compute_dtype(dtype)
-        self._nodes: dict[Value, Node] = {}
+        self._nodes: dict[TensorRef, Node] = {}
 
-    def add_input(self, value: Value, op: str, extent: Extent, detail: Any = None) -> None:
+    def add_input(self, value: TensorRef, op: str, extent: Extent, detail: Any = None) -> None:
         """Add the node of a tensor that the step starts from."""
         if value.shape != self.builder.shape_of(extent):
             raise Unsupported(f"{op} {detail or ''} of shape {tuple(value.shape)}")
@@ -151,7 +151,7 @@ class Lowering:
 
     def lower(self, call: Call) -> None:
         """Add the node of a call's result."""
-        if call.in_place or not isinstance(call.result, Value):
+        if call.in_place or not isinstance(call.result, TensorRef):
             raise Unsupported(f"{call.name} in the step")
         self.builder.result_dtype = call.result.dtype
         self.builder.rounds_to_float32 = self._computing_dtype(call) is torch.float32
@@ -164,7 +164,7 @@ class Lowering:
             sources[inner.index] = source if inner is node else Source(source.file, source.line)
         self._nodes[call.result] = node
 
-    def output(self, value: Value, old: Tensor) -> int:
+    def output(self, value: TensorRef, old: Tensor) -> int:
         """Return the node index of a result that replaces the tensor `old`."""
         fits = value.shape == old.shape and value.dtype is old.dtype
         if value not in self._nodes or not fits:
@@ -176,7 +176,7 @@ class Lowering:
         row = of_overload(call.name)
         if row is None or row.returns != "comparison":
             return call.result.dtype  # type: ignore[no-any-return]
-        tensors = [x for x in call.arguments if isinstance(x, Value)]
+        tensors = [x for x in call.arguments if isinstance(x, TensorRef)]
         compared = [x for x in tensors if not self._is_number_for_torch(self._node_or_same(x))]
         if not compared:
             return torch.float64
@@ -224,7 +224,7 @@ class Lowering:
 
     def _node_or_same(self, argument: Any) -> Any:
         """Return the node of a tensor, and anything else as it is."""
-        if not isinstance(argument, Value):
+        if not isinstance(argument, TensorRef):
             return argument
         if argument not in self._nodes:
             raise Unsupported(f"a tensor of its own, of shape {tuple(argument.shape)}")
@@ -234,7 +234,7 @@ class Lowering:
             raise Unsupported(f"{argument.dtype} within the step")
         return node
 
-    def _check(self, call: Call, result: Value, node: Node) -> None:
+    def _check(self, call: Call, result: TensorRef, node: Node) -> None:
         """Refuse a node that does not stand for the very tensor that the call made.
 
         torch would broadcast a tensor of another shape along other dimensions, and round one of

@@ -15,7 +15,7 @@ from spherenorm.compile.interface import Executor, WeightStep
 from spherenorm.compile.rule_key import RuleKey
 from spherenorm.numerics import compute_dtype
 from spherenorm.record import Unsupported
-from spherenorm.rule import Rule, State, trial_state
+from spherenorm.rule import Rule, State, initial_state_keeping_rng
 
 RunStep = Callable[[Tensor, Tensor, State], None]
 """Steps a weight in place, from its gradient and its state."""
@@ -159,7 +159,9 @@ def find_mismatch(
             grad -= share * weight
             grad[:1] += radial * (share * weight)[:1]
         weight, grad = weight.to(dtype).to(device), grad.to(dtype).to(device)
-        state = {name: value.clone() for name, value in trial_state(rule, weight).items()}
+        state = {
+            name: value.clone() for name, value in initial_state_keeping_rng(rule, weight).items()
+        }
         if not is_fresh:
             for name, value in state.items():
                 drawn = draw(torch.rand, *value.shape)

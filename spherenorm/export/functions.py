@@ -36,9 +36,9 @@ from spherenorm.export.expressions import (
 from spherenorm.export.text import MAX_LINE_LENGTH, format_assignment, join_items, unparse
 from spherenorm.manifolds import Manifold
 from spherenorm.operations import of_overload
-from spherenorm.record import Call, Recorder, Value
+from spherenorm.record import Call, Recorder, TensorRef
 from spherenorm.registry import Recipe
-from spherenorm.rule import STEP_KEY, Chain, Rule, first_update
+from spherenorm.rule import STEP_KEY, Chain, Rule, make_checked_update
 from spherenorm.torch_internals import pytree
 
 MAX_INLINE_LENGTH = 44
@@ -101,14 +101,14 @@ class Trace:
             self.inputs[recorder.add_input(value)] = Expression(
                 f'state["{key}"]', key == STEP_KEY, value.shape, may_alias=True
             )
-        initial_values = recorder.values(initial_state)
-        terms: dict[str, Value] = {}
+        initial_values = recorder.refs_in(initial_state)
+        terms: dict[str, TensorRef] = {}
         sums: dict[str, Tensor] | None = None
         if rule.needs_global_sums:
             with torch.no_grad(), recorder:
-                update = first_update(rule, weight, grad, state)
+                update = make_checked_update(rule, weight, grad, state)
                 tensors_by_name = rule.at_next_step(state).global_sum_terms(update, state)
-            terms = recorder.values(dict(tensors_by_name))
+            terms = recorder.refs_in(dict(tensors_by_name))
             sums = {name: random_tensor((), i).abs() for i, name in enumerate(terms)}
             for name, total in sums.items():
                 self.inputs[recorder.add_input(total)] = Expression(
@@ -117,10 +117,10 @@ class Trace:
         with torch.no_grad(), recorder:
             new_weight, new_state = rule.step(weight, grad, state, global_sums=sums)
 
-        self.outputs: dict[FunctionName, dict[str, Value]] = {
+        self.outputs: dict[FunctionName, dict[str, TensorRef]] = {
             "init": initial_values,
             "terms": terms,
-            "step": recorder.values({"weight": new_weight, **new_state}),
+            "step": recorder.refs_in({"weight": new_weight, **new_state}),
         }
         self.constants = recorder.constants
         self.calls = {
@@ -132,19 +132,19 @@ class Trace:
         self.owners[id(call)] = _running_rule()
 
 
-def _calls_needed_for(outputs: Sequence[Value], calls: Sequence[Call]) -> list[Call]:
+def _calls_needed_for(outputs: Sequence[TensorRef], calls: Sequence[Call]) -> list[Call]:
     needed_values, needed_calls = set(outputs), []
     for call in reversed(calls):
         if call.in_place:
             raise UnsupportedOpError(f"{call.packet}, which writes in place,")
-        results = [leaf for leaf in pytree.tree_leaves(call.result) if isinstance(leaf, Value)]
+        results = [leaf for leaf in pytree.tree_leaves(call.result) if isinstance(leaf, TensorRef)]
         if not needed_values.isdisjoint(results):
-            needed_values.update(call.values())
+            needed_values.update(call.input_refs())
             needed_calls.append(call)
     return needed_calls[::-1]
 
 
-def _models_of_constants(call: Call) -> list[Value]:
+def _models_of_constants(call: Call) -> list[TensorRef]:
     """Return the tensor branch of a decision whose other branch is one number for all entries.
 
     The number becomes a tensor like the other branch, which then needs a name.
@@ -181,16 +181,19 @@ class FunctionWriter:
         self.traces, self.function = traces, function
         trace = traces[0]
         self.calls, self.outputs = trace.calls[function], trace.outputs[function]
-        self.expressions: dict[Value, Expression] = dict(trace.inputs)
+        self.expressions: dict[TensorRef, Expression] = dict(trace.inputs)
         self.assigned: dict[str, Expression] = {}
         """The variable of each expression that has been assigned to one."""
         self.used_names = {"weight", "grad", "state", "group", "sums", "rows", "columns", "size"}
         self.used_names |= {"math", "torch", *(x.text for x in trace.inputs.values())}
-        self.n_uses: dict[Value, int] = {}
-        for value in [*self.outputs.values(), *(v for call in self.calls for v in call.values())]:
+        self.n_uses: dict[TensorRef, int] = {}
+        for value in [
+            *self.outputs.values(),
+            *(v for call in self.calls for v in call.input_refs()),
+        ]:
             self.n_uses[value] = self.n_uses.get(value, 0) + 1
         self.models_of_constants = {x for call in self.calls for x in _models_of_constants(call)}
-        self.output_names: dict[Value, str] = {}
+        self.output_names: dict[TensorRef, str] = {}
         for key, value in self.outputs.items():
             self.output_names.setdefault(value, f"new_{key}" if function == "step" else key)
         self.lines: list[str] = []
@@ -259,7 +262,7 @@ class FunctionWriter:
         args, options = pytree.tree_unflatten(resolved, specs[0])
         options = {key: value for key, value in options.items() if key not in IMPLIED_OPTIONS}
         result = expression(call, args, options)
-        if isinstance(call.result, Value):
+        if isinstance(call.result, TensorRef):
             self._assign_or_inline(call, result)
         else:
             self._assign_several(call, result)
@@ -267,9 +270,9 @@ class FunctionWriter:
     def _resolve(self, leaf: Sequence[Any]) -> Expression:
         """Return the expression of an argument, of which `leaf` has the record at each shape."""
         first = leaf[0]
-        if isinstance(first, Value) and first in self.expressions:
+        if isinstance(first, TensorRef) and first in self.expressions:
             return self.expressions[first]
-        if isinstance(first, Value):
+        if isinstance(first, TensorRef):
             pairs = zip(self.traces, leaf, strict=True)
             constants = [trace.constants[value] for trace, value in pairs]
             if any(constant.ndim for constant in constants):

@@ -16,7 +16,7 @@ from spherenorm.numerics import to_compute_dtype
 from spherenorm.optim.param_groups import to_plain
 from spherenorm.optim.schedules import last_step, schedules_to_words
 from spherenorm.optim.sharded import initial_state_of
-from spherenorm.optim.states import extended_state
+from spherenorm.optim.states import complete_state
 from spherenorm.rule import Rule, State
 from spherenorm.torch_internals import write_count
 
@@ -197,8 +197,10 @@ class EvalModeMixin(Optimizer):
                     continue
                 if state.keys() != set(rule.state_keys):
                     # A number that was 0 at the last step has switched a rule on.
-                    state = extended_state(rule, weight.detach(), state)
-                restarted = rule.restart_averages(to_compute_dtype(weight.detach()), {**state})
+                    state = complete_state(rule, weight.detach(), state)
+                restarted = rule.restart_weight_averages(
+                    to_compute_dtype(weight.detach()), {**state}
+                )
                 restarted_states.append((weight, state, restarted))
         for weight, state, restarted in restarted_states:
             self.state[weight] = state

@@ -16,7 +16,7 @@ from spherenorm.compile import Dispatcher
 from spherenorm.numerics import outside_inference_mode
 from spherenorm.optim.evaluation import EvalModeMixin
 from spherenorm.optim.param_groups import (
-    SHARED,
+    COMMON_ARGUMENTS,
     GroupBinder,
     GroupsOfRecipe,
     bind_arguments,
@@ -43,8 +43,8 @@ from spherenorm.optim.sharded import has_newcomers
 from spherenorm.optim.states import (
     adapt_state_dict,
     check_shared_fields,
-    collect_groups,
     copy_shared_states,
+    make_group_steps,
     rule_keeping_states,
     with_global_sums,
 )
@@ -107,10 +107,12 @@ class RecipeOptimizer(EvalModeMixin):
         values, given_names = bind_arguments(class_name, self.recipe, args, hyper_parameters)
         if isinstance(params, GroupsOfRecipe):
             warn_of_other_recipe(class_name, recipe_name, params)
-            params = params.without_replaced(given_names)
-        shared = {"maximize": maximize, "backend": backend, "recipe": recipe_name}
-        super().__init__(params, {**values, **shared})
-        given_names |= {key for key, default in SHARED.items() if shared[key] != default}
+            params = params.without_overridden(given_names)
+        common_entries = {"maximize": maximize, "backend": backend, "recipe": recipe_name}
+        super().__init__(params, {**values, **common_entries})
+        given_names |= {
+            key for key, default in COMMON_ARGUMENTS.items() if common_entries[key] != default
+        }
         warn_of_unused_arguments(class_name, self.defaults, given_names, self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -121,7 +123,7 @@ class RecipeOptimizer(EvalModeMixin):
         """
         groups = getattr(self, "param_groups", ())
         group, rule = complete_group(param_group, self.recipe, self.defaults, groups)
-        if rule.steps_by_name:
+        if rule.is_partition:
             self._add_parts(split_by_label(group, rule, param_group))
             return
         unwanted = self.defaults.keys() - group.keys()
@@ -172,9 +174,9 @@ class RecipeOptimizer(EvalModeMixin):
         self.refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
-        self._find_sharded_weights()
+        self._register_sharded_weights()
         try:
-            self._adopt_schedules()
+            self._move_schedules_out_of_entries()
             rules = [self.rule_of(group) for group in self.param_groups]
             entries = [entries_after_step(group) for group in self.param_groups]
             check_gradients(self.param_groups)
@@ -183,11 +185,12 @@ class RecipeOptimizer(EvalModeMixin):
             if agreement.meshes and has_newcomers(self.param_groups, rules, self.state):
                 agreement.check_gradients()
             with outside_inference_mode(), torch.no_grad():
-                groups, new_states = collect_groups(self.param_groups, rules, self.state)
+                groups, new_states = make_group_steps(self.param_groups, rules, self.state)
         except Exception as error:
             self._dispatcher.agreement.tell_failure(error)
         old_states = {w: self.state[w] for w in new_states if w in self.state}
-        # States enter before a weight moves, since an interrupt may stop a step half-way.
+        # New states are stored before any weight moves, so that an interrupt leaves every moved
+        # weight with its state.
         self.state.update(new_states)
         self._dispatcher.may_have_written = False
         try:
@@ -206,8 +209,8 @@ class RecipeOptimizer(EvalModeMixin):
             group.update(new_entries)
         return loss
 
-    def _find_sharded_weights(self) -> None:
-        """Tell the agreement with other processes which weights it is about."""
+    def _register_sharded_weights(self) -> None:
+        """Register the sharded weights, on which all processes have to agree, and their names."""
         weights = [weight for group in self.param_groups for weight in group["params"]]
 
         def names() -> dict[Any, str]:
@@ -216,7 +219,7 @@ class RecipeOptimizer(EvalModeMixin):
 
         self._dispatcher.agreement.find_weights(weights, names)
 
-    def _adopt_schedules(self) -> None:
+    def _move_schedules_out_of_entries(self) -> None:
         """Move schedules that were set as entries of a param_group to `group["schedules"]`."""
         for group in self.param_groups:
             if has_new_schedules(group):
@@ -325,13 +328,13 @@ def _optimizer_class(function: Recipe, name: str, module: str) -> type[RecipeOpt
         "__init__": init,
         # `inspect.getsource` follows __wrapped__ to the recipe. `inspect.signature` would follow
         # it, too, and stops at __signature__.
-        "__wrapped__": _NotInherited(function),
-        "__signature__": _NotInherited(inspect.Signature(parameters)),
+        "__wrapped__": _OwnClassAttribute(function),
+        "__signature__": _OwnClassAttribute(inspect.Signature(parameters)),
     }
     return type(name, (RecipeOptimizer,), attributes)
 
 
-class _NotInherited:
+class _OwnClassAttribute:
     """An attribute of one class that neither its subclasses nor its instances have.
 
     A user's subclass has a source and a signature of its own.
@@ -364,8 +367,8 @@ def _init_with_arguments_of(recipe: Recipe) -> Callable[..., None]:
         for name, parameter in signature_of(recipe).parameters.items()
     ]
     base = inspect.signature(RecipeOptimizer.__init__, eval_str=True).parameters
-    shared = [base[name] for name in SHARED]
-    parameters = [base["self"], base["params"], *recipe_parameters, *shared]
+    common_parameters = [base[name] for name in COMMON_ARGUMENTS]
+    parameters = [base["self"], base["params"], *recipe_parameters, *common_parameters]
     init.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     init.__annotations__ = {p.name: p.annotation for p in parameters[1:]}
     return init

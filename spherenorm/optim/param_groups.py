@@ -29,7 +29,7 @@ from spherenorm.optim.schedules import (
     set_schedules,
     with_schedules,
 )
-from spherenorm.optim.sharded import trial_state_of
+from spherenorm.optim.sharded import initial_state_for_check
 from spherenorm.registry import (
     Bound,
     Recipe,
@@ -49,9 +49,9 @@ from spherenorm.views import View
 
 PART = "part"
 """The entry of a param_group that names its part, if its recipe returns a partition."""
-SHARED = {"maximize": False, "backend": "auto"}
-"""The arguments of every optimizer beside its hyper-parameters, with their defaults."""
-_RESERVED = ("self", "params", "param_names", "recipe", PART, SCHEDULES, CLOCK, *SHARED)
+COMMON_ARGUMENTS = {"maximize": False, "backend": "auto"}
+"""The arguments that every optimizer has besides its hyper-parameters, with their defaults."""
+_RESERVED = ("self", "params", "param_names", "recipe", PART, SCHEDULES, CLOCK, *COMMON_ARGUMENTS)
 """Entries of a param_group, and arguments of a class, that are no hyper-parameters."""
 _SYNONYMS = ("learning_rate", "wd", "decay")
 """Names that other libraries have for hyper-parameters."""
@@ -103,23 +103,24 @@ class GroupsOfRecipe(list[dict[str, Any]]):
     """The param_groups that were made for one recipe, which those without a "recipe" take.
 
     Attributes:
-        recipe: its name.
-        preset_names: the groups whose entries of these names are a preset's and not the user's.
+        recipe: the recipe's name.
+        groups_with_preset_names: each group, with the names of its entries that a preset has set
+            and not the user.
     """
 
     def __init__(
         self, groups: Sequence[tuple[dict[str, Any], frozenset[str]]], recipe: str
     ) -> None:
         super().__init__(group for group, _ in groups)
-        self.recipe, self.preset_names = recipe, list(groups)
+        self.recipe, self.groups_with_preset_names = recipe, list(groups)
 
-    def without_replaced(self, given_names: Collection[str]) -> list[dict[str, Any]]:
+    def without_overridden(self, given_names: Collection[str]) -> list[dict[str, Any]]:
         """Return the groups without those entries of a preset that a call of a class gives."""
-        preset_names = {id(group): names for group, names in self.preset_names}
+        preset_names = {id(group): names for group, names in self.groups_with_preset_names}
         groups = []
         for group in self:
-            replaced = preset_names.get(id(group), frozenset()) & set(given_names)
-            groups.append({key: x for key, x in group.items() if key not in replaced})
+            overridden = preset_names.get(id(group), frozenset()) & set(given_names)
+            groups.append({key: x for key, x in group.items() if key not in overridden})
         return groups
 
 
@@ -142,8 +143,8 @@ def refuse_reserved_names(recipe: Recipe) -> None:
     for name in defaults_of(recipe):
         if name in _RESERVED:
             raise TypeError(
-                f"recipe {name_of(recipe)!r} has a hyper-parameter {name!r}, which every optimizer "
-                "has beside; give it another name"
+                f"recipe {name_of(recipe)!r}: the hyper-parameter {name!r} is an argument of every "
+                "optimizer; rename it"
             )
 
 
@@ -260,14 +261,14 @@ def complete_group(
     recipe_defaults, name = defaults_of(recipe), name_of(recipe)
     if "recipe" not in param_group:
         _refuse_optimizer_choices(param_group, name, recipe_defaults)
-    if recipe_named(name, class_recipe) is not recipe:
+    if recipe_of_group(name, class_recipe) is not recipe:
         raise ValueError(
-            f"recipe {name!r} of a param_group must be importable by that name, which is no other "
-            "recipe's"
+            f"recipe {name!r} of a param_group must be importable by its name, so that a "
+            "checkpoint finds it; another recipe has that name, or none"
         )
     defaults = class_defaults
     if recipe is not class_recipe:
-        defaults = {**recipe_defaults, **{shared: class_defaults[shared] for shared in SHARED}}
+        defaults = {**recipe_defaults, **{key: class_defaults[key] for key in COMMON_ARGUMENTS}}
     group = {**defaults, **param_group, "recipe": name}
     _refuse_torch_arguments(group, recipe_defaults)
     _warn_of_entries_without_effect(param_group, name, recipe_defaults)
@@ -280,7 +281,7 @@ def complete_group(
     rule = bind_and_check_group(recipe, group).rule
     clock = latest_clock(param_groups)
     set_schedules(group, clock)
-    if rule.is_scheduled and not rule.steps_by_name:
+    if rule.is_scheduled and not rule.is_partition:
         group.setdefault(CLOCK, clock)
     return group, rule.at_step(next_step(group))
 
@@ -314,7 +315,7 @@ def split_by_label(
     return [{**entries, PART: label, "params": pairs} for label, pairs in groups.items() if pairs]
 
 
-def recipe_named(name: str, class_recipe: Recipe) -> Recipe:
+def recipe_of_group(name: str, class_recipe: Recipe) -> Recipe:
     """Return the recipe that a param_group names; that of the class need not be importable."""
     return class_recipe if name == name_of(class_recipe) else find_recipe(name)
 
@@ -328,7 +329,7 @@ def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
         TypeError: a hyper-parameter has a wrong type, or `maximize` is not True or False.
         ValueError: a hyper-parameter is outside its interval, or there is no such backend.
     """
-    _check_shared(group)
+    _check_common_arguments(group)
     entries = with_schedules(group)
     bound = bind(recipe, **{name: entries[name] for name in defaults_of(recipe)})
     if PART in group:
@@ -386,9 +387,9 @@ class GroupBinder:
         if cached is not None and all(
             entries[name] is value for name, value in zip(cached.names, cached.values, strict=True)
         ):
-            _check_shared(group)
+            _check_common_arguments(group)
             return cached.bound
-        recipe = recipe_named(group["recipe"], self._class_recipe)
+        recipe = recipe_of_group(group["recipe"], self._class_recipe)
         bound = bind_group(recipe, group)
         names = ("recipe", *bound.hyper_parameters, *([PART] if PART in group else []))
         values = tuple(entries[name] for name in names)
@@ -403,7 +404,7 @@ def _is_immutable(value: Any) -> bool:
     return value is None or type(value) in (float, int, bool, str) or isinstance(value, Schedule)
 
 
-def _check_shared(group: Mapping[str, Any]) -> None:
+def _check_common_arguments(group: Mapping[str, Any]) -> None:
     """Check the entries that every optimizer has."""
     if not isinstance(group["maximize"], bool):
         raise TypeError(f"maximize must be True or False, got {group['maximize']!r}")
@@ -516,7 +517,7 @@ def check_weights(optimizer: str, weights: NamedWeights, rule: Rule) -> None:
             continue
         refuse_unless_real(weight, name)
         _refuse_flattened(name, weight)
-        named_trial_state(name, weight, rule)
+        initial_state_or_named_error(name, weight, rule)
         for warning in rule.weight_warnings(weight):
             names_by_warning[warning].append(name)
     sentences = []
@@ -529,14 +530,14 @@ def check_weights(optimizer: str, weights: NamedWeights, rule: Rule) -> None:
         warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=6)
 
 
-def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
+def initial_state_or_named_error(name: str, weight: Tensor, rule: Rule) -> State:
     """Return the state of a weight before its first step, without advancing random generators.
 
     Raises:
         ValueError: the rule refuses the weight; the message starts with the weight's name.
     """
     try:
-        return trial_state_of(weight, rule)
+        return initial_state_for_check(weight, rule)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -549,7 +550,7 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
         ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
     """
     # Making the names of weights takes longer than this check of all of them.
-    if all(_is_ordinary(weight) for group in param_groups for weight in group["params"]):
+    if all(_passes_quick_check(weight) for group in param_groups for weight in group["params"]):
         return
     for name, weight in itertools.chain.from_iterable(named_weights(param_groups)):
         _refuse_flattened(name, weight)
@@ -561,7 +562,7 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
             raise error_type(f"{name} {reason}")
 
 
-def _is_ordinary(weight: Tensor) -> bool:
+def _passes_quick_check(weight: Tensor) -> bool:
     """Return True for nearly all weights that can be stepped; `why_not_steppable` decides."""
     grad = weight.grad
     if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
@@ -585,7 +586,7 @@ def refuse_changed_weights(
             state = states.get(weight)
             if weight.grad is None or not state:
                 continue
-            for key, needed in named_trial_state(name, weight, rule).items():
+            for key, needed in initial_state_or_named_error(name, weight, rule).items():
                 old_text = dtype_and_shape(state.get(key, needed))
                 needed_text = dtype_and_shape(needed)
                 if old_text != needed_text:

@@ -9,23 +9,25 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile import is_distributed, needs_whole_states, shard_state
-from spherenorm.rule import Rule, State, initial_state, trial_state
+from spherenorm.rule import Rule, State, initial_state, initial_state_keeping_rng
 
 
-def trial_state_of(weight: Tensor, rule: Rule) -> State:
+def initial_state_for_check(weight: Tensor, rule: Rule) -> State:
     """Return the state before the first step, for a check; no other process is asked.
 
     Of a sharded weight that the rule needs whole, only shapes, dtypes and placements are those of
     the first state.
     """
     if not needs_whole_states(rule, weight):
-        return trial_state(rule, weight.detach())
+        return initial_state_keeping_rng(rule, weight.detach())
     try:
-        state = trial_state(rule, torch.empty(weight.shape, dtype=weight.dtype, device="meta"))
+        state = initial_state_keeping_rng(
+            rule, torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+        )
     except (NotImplementedError, RuntimeError):  # `init` reads values
         with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
             whole = torch.randn(weight.shape, dtype=weight.dtype, device=weight.device)
-        state = trial_state(rule, whole)
+        state = initial_state_keeping_rng(rule, whole)
     return shard_state(state, weight)
 
 

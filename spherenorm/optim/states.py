@@ -19,14 +19,14 @@ from spherenorm.optim.param_groups import (
     States,
     bind_and_check_group,
     dtype_and_shape,
-    named_trial_state,
+    initial_state_or_named_error,
     named_weights,
-    recipe_named,
+    recipe_of_group,
 )
 from spherenorm.optim.schedules import load_schedules, next_step
 from spherenorm.optim.sharded import initial_state_of
 from spherenorm.registry import Bound, Recipe, bind, defaults_of, recipes_named
-from spherenorm.rule import Rule, State, first_update
+from spherenorm.rule import Rule, State, make_checked_update
 
 _TORCH_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "adam": {"decoupled_weight_decay": (False,)},
@@ -109,7 +109,7 @@ def _adds_states(bound: Bound, zeros: Iterable[_Zero]) -> bool:
 # The groups of a step
 
 
-def collect_groups(
+def make_group_steps(
     param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: States
 ) -> tuple[list[GroupStep], dict[Tensor, State]]:
     """Return the weights to step, and new states for some, which are kept if the step succeeds.
@@ -131,7 +131,7 @@ def collect_groups(
             # gets an empty dict of its own at the first step, too: checkpoints ask for it.
             if state is None or state.keys() != keys:
                 try:
-                    state = new_states[weight] = extended_state(rule, weight, state or {})
+                    state = new_states[weight] = complete_state(rule, weight, state or {})
                 except Exception as error:
                     # Other processes go on to gather the next weights, with this one.
                     failure = failure or error
@@ -145,20 +145,20 @@ def collect_groups(
     return groups, new_states
 
 
-def extended_state(rule: Rule, weight: Tensor, old: State) -> State:
+def complete_state(rule: Rule, weight: Tensor, old: State) -> State:
     """Return the state of a rule: values of the old state where it has them, else initial ones.
 
     Raises:
-        ValueError: several rules without a name of their own have states of one name, and not as
-            many as before, so that it is unknown whose the old values are.
+        ValueError: another number of rules than before has a state of one name, so that it is
+            unclear whose the old values are.
     """
     changed_keys = _numbered_keys(old) ^ _numbered_keys(rule.state_keys)
     if old and changed_keys:
         raise ValueError(
-            f"{type(rule).__name__}: several rules have a state of one name "
-            f"({', '.join(sorted(changed_keys))}), and a number that was 0, or is 0 now, changes "
-            "how many of them have one; give the rules a name each, as in "
-            'NormalizedUpdate(..., name="first"), so that each keeps its own state'
+            f"{type(rule).__name__}: a hyper-parameter became 0 or stopped being 0, so another "
+            f"number of rules now has a state named {', '.join(sorted(changed_keys))}, and it is "
+            "unclear whose the saved values are; give each rule a name, as in "
+            'NormalizedUpdate(..., name="first")'
         )
     # Initial values are copied, since a user's `init` may return the weight itself.
     return {
@@ -179,10 +179,10 @@ def with_global_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
     if not any(group.rule.needs_global_sums for group in groups):
         return [*groups]
     weights = []
-    for group in _groups_taking_part(groups):
+    for group in _contributing_groups(groups):
         key = RuleKey.of(group.rule)
         for step in group.weights:
-            update = first_update(key.rule, step.weight, step.grad, step.state)
+            update = make_checked_update(key.rule, step.weight, step.grad, step.state)
             weights.append((key.rule_on(step.weight.device), update, step.state))
     sums = sum_over_weights(weights)
     return [replace(group, global_sums=sums) for group in groups]
@@ -201,35 +201,36 @@ def check_shared_fields(rules: Iterable[Rule]) -> None:
     for rule in rules:
         if not rule.needs_global_sums:
             continue
-        for owner in rule.walk():
-            for name in owner.shared_fields:
-                value = getattr(owner, name)
-                first_value = first_values.setdefault((type(owner), name), value)
+        for inner_rule in rule.walk():
+            for name in inner_rule.shared_fields:
+                value = getattr(inner_rule, name)
+                key = type(inner_rule), name
+                first_value = first_values.setdefault(key, value)
                 if value is first_value or _is_zero(value):
                     continue
                 if _is_zero(first_value):
-                    first_values[type(owner), name] = value
+                    first_values[key] = value
                 elif value != first_value:
                     raise ValueError(
-                        f"{type(owner).__name__}: {name} is {_format_number(first_value)} in one "
-                        f"param_group and {_format_number(value)} in another, and all weights "
+                        f"{type(inner_rule).__name__}: {name} is {_format_number(first_value)} in "
+                        f"one param_group and {_format_number(value)} in another, and all weights "
                         f"share one estimate; give all groups the same {name}, or 0 to those that "
-                        "are to stand still"
+                        "shall not move"
                     )
 
 
 def copy_shared_states(
     param_groups: Sequence[Mapping[str, Any]], groups: Sequence[GroupStep], states: States
 ) -> None:
-    """After a step, copy shared states to the weights that took no part in it."""
-    for owner in _owners(groups):
-        source = _first_group_with(owner, groups)
+    """Copy shared states, after a step, to the weights that were not stepped."""
+    for rule_class in _classes_with_shared_states(groups):
+        source = _first_group_with(rule_class, groups)
         if source is None:
             continue
         stepped = {id(step.state) for step in source.weights}
-        values = [source.weights[0].state[key] for key in source.rule.shared_keys[owner]]
+        values = [source.weights[0].state[key] for key in source.rule.shared_keys[rule_class]]
         for param_group, group in zip(param_groups, groups, strict=True):
-            keys = group.rule.shared_keys.get(owner, ())
+            keys = group.rule.shared_keys.get(rule_class, ())
             for weight in param_group["params"] if keys else ():
                 state = states.get(weight)
                 if not state or id(state) in stepped:
@@ -239,10 +240,10 @@ def copy_shared_states(
                         state[key].copy_(value)
 
 
-def _first_group_with(owner: str, groups: Sequence[GroupStep]) -> GroupStep | None:
+def _first_group_with(rule_class: str, groups: Sequence[GroupStep]) -> GroupStep | None:
     """Return the first group that steps and has the shared states of this class of rules."""
-    for group in _groups_taking_part(groups):
-        if owner in group.rule.shared_keys and group.weights:
+    for group in _contributing_groups(groups):
+        if rule_class in group.rule.shared_keys and group.weights:
             return group
     return None
 
@@ -251,15 +252,18 @@ def reconcile_shared_states(rules_and_states: Sequence[tuple[Rule, State]]) -> N
     """Give all weights of a checkpoint the shared states of the weight that is furthest ahead."""
     furthest: dict[str, list[Tensor]] = {}
     for rule, state in rules_and_states:
-        for owner, keys in rule.shared_keys.items() if state else ():
+        for rule_class, keys in rule.shared_keys.items() if state else ():
             values = [state[key] for key in keys]
-            past = furthest.setdefault(owner, values)
-            pairs = [torch.stack([x, y.to(x.device)]) for x, y in zip(past, values, strict=True)]
+            furthest_values = furthest.setdefault(rule_class, values)
+            pairs = [
+                torch.stack([x, y.to(x.device)])
+                for x, y in zip(furthest_values, values, strict=True)
+            ]
             if index_of_furthest(pairs) == 1:
-                furthest[owner] = values
+                furthest[rule_class] = values
     for rule, state in rules_and_states:
-        for owner, keys in rule.shared_keys.items() if state else ():
-            for key, value in zip(keys, furthest[owner], strict=True):
+        for rule_class, keys in rule.shared_keys.items() if state else ():
+            for key, value in zip(keys, furthest[rule_class], strict=True):
                 if state[key] is not value:
                     state[key].copy_(value)
 
@@ -274,12 +278,12 @@ def _share_with_new_states(
 
     At the very first step all states are new, and share the values of the first.
     """
-    for owner in _owners(groups):
-        values = _shared_values(owner, param_groups, groups, states)
+    for rule_class in _classes_with_shared_states(groups):
+        values = _shared_values(rule_class, param_groups, groups, states)
         if values is None:
             continue
         for group in groups:
-            keys = group.rule.shared_keys.get(owner, ())
+            keys = group.rule.shared_keys.get(rule_class, ())
             for step in group.weights if keys else ():
                 if step.weight in new_states:
                     for key, value in zip(keys, values, strict=True):
@@ -287,44 +291,45 @@ def _share_with_new_states(
 
 
 def _shared_values(
-    owner: str,
+    rule_class: str,
     param_groups: Sequence[Mapping[str, Any]],
     groups: Sequence[GroupStep],
     states: States,
 ) -> list[Tensor] | None:
     """Return the shared values of the first weight that has any, else those of a new state."""
     for param_group, group in zip(param_groups, groups, strict=True):
-        keys = group.rule.shared_keys.get(owner, ())
+        keys = group.rule.shared_keys.get(rule_class, ())
         for weight in param_group["params"] if keys else ():
             state = states.get(weight)
             if state and state.keys() >= set(keys):
                 return [state[key] for key in keys]
-    source = _first_group_with(owner, groups)
+    source = _first_group_with(rule_class, groups)
     if source is None:
         return None
-    return [source.weights[0].state[key] for key in source.rule.shared_keys[owner]]
+    return [source.weights[0].state[key] for key in source.rule.shared_keys[rule_class]]
 
 
-def _owners(groups: Sequence[GroupStep]) -> set[str]:
-    """Return the classes of rules with states that all weights share."""
-    owners: set[str] = set()
+def _classes_with_shared_states(groups: Sequence[GroupStep]) -> set[str]:
+    """Return the names of the classes of rules with states that all weights share."""
+    class_names: set[str] = set()
     for group in groups:
         if group.rule.needs_global_sums:
-            owners.update(group.rule.shared_keys)
-    return owners
+            class_names.update(group.rule.shared_keys)
+    return class_names
 
 
-def _groups_taking_part(groups: Sequence[GroupStep]) -> list[GroupStep]:
+def _contributing_groups(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """Return the groups that shared states depend on: those that step, unless none does."""
     groups = [group for group in groups if group.weights]
     if len(groups) < 2:
         return groups
-    return [group for group in groups if _takes_part(group.rule)] or groups
+    return [group for group in groups if _contributes(group.rule)] or groups
 
 
-def _takes_part(rule: Rule) -> bool:
-    for owner in rule.walk():
-        if any(_is_zero(getattr(owner, name)) for name in owner.shared_fields):
+def _contributes(rule: Rule) -> bool:
+    """Return False if one of the fields is 0 on which the rule's shared states depend."""
+    for inner_rule in rule.walk():
+        if any(_is_zero(getattr(inner_rule, name)) for name in inner_rule.shared_fields):
             return False
     return True
 
@@ -384,13 +389,13 @@ def adapt_state_dict(
     for saved_group, present_group, weights in zip(
         saved_groups, param_groups, named_weights(param_groups), strict=True
     ):
-        recipe = recipe_named(present_group["recipe"], class_recipe)
+        recipe = recipe_of_group(present_group["recipe"], class_recipe)
         states_of_group = [saved_states[i] for i in saved_group["params"] if i in saved_states]
         group, rule = _adapt_group(saved_group, present_group, recipe, states_of_group)
         groups.append(group)
         for index, (name, weight) in zip(saved_group["params"], weights, strict=True):
             if index in saved_states:
-                initial = named_trial_state(name, weight, rule)
+                initial = initial_state_or_named_error(name, weight, rule)
                 state[weight] = _adapt_state(name, saved_states.pop(index), initial)
                 rules_and_states.append((rule, state[weight]))
     reconcile_shared_states(rules_and_states)
@@ -468,12 +473,14 @@ def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
 
 
 def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
-    """Return a saved state in the dtypes and on the device of an initial state; empty if it is.
+    """Return a saved state in the dtypes and on the device of an initial state.
+
+    The result is {} if the saved state is empty.
 
     Torch would cast it to the weight's dtype: a float32 momentum of a bfloat16 weight stays whole.
 
     Args:
-        name: the weight, for messages.
+        name: the name of the weight in messages.
         saved: the state in the checkpoint.
         initial: the state of this weight before its first step.
 

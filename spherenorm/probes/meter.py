@@ -331,7 +331,7 @@ class Meter:
         for weight, state in zip(self.weights, states, strict=True):
             has_test_state = state.keys() >= set(names)
             test_state = state if has_test_state else self._test.init(weight)
-            by_units = self._test.per_unit_state(test_state)
+            by_units = self._test.flatten_state_per_unit(test_state)
             self._states_before.append(
                 {name: to_full_dense(by_units[name]).clone() for name in names}
             )

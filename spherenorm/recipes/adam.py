@@ -289,7 +289,7 @@ def rmsprop(
         alpha: decay rate of v, in [0, 1).
         eps: added to the root of v, in [0, inf).
         weight_decay: factor of the L2 term weight_decay w in the gradient, in [0, inf).
-        momentum: in [0, 1); 0 needs no state.
+        momentum: decay rate of the momentum, in [0, 1); 0 needs no state.
         centered: subtract the square of the average gradient from v.
 
     Example:

@@ -150,7 +150,7 @@ def normuon(
     return chain(
         orthogonal_momentum(momentum, nesterov=True),
         r.Orthogonalize(coefficients, scale=scale, precision=precision),
-        r.Graft(r.NormalizedUpdate("channel", beta=beta2)),
+        r.KeepNorm(r.NormalizedUpdate("channel", beta=beta2)),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -178,7 +178,8 @@ def scion(
         lr: learning rate, in [0, inf).
         momentum: decay rate of the average, in [0, 1).
         radius: radius of the ball in the norm sqrt(n / m) |w|_2, in [0, inf).
-        weight_decay: in [0, inf); 1 is the constrained form, and 0 steepest descent.
+        weight_decay: coefficient of the decay, in [0, inf); 1 is the constrained form, and 0
+            steepest descent.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
             "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
@@ -253,7 +254,7 @@ def muown(
         r.StepSize(lr),
     )
     gain = gain_adam(lr * gain_ratio, betas, weight_decay=weight_decay)
-    return chain(r.Gain(direction, gain, free=True))
+    return chain(r.GainAndDirection(direction, gain, free_norm=True))
 
 
 @recipe
@@ -302,8 +303,8 @@ def mdmuon(
         r.FixedNorm("layer"),
     )
     rows, columns = (gain_adam(lr * gain_ratio, betas, name) for name in ("gain", "column_gain"))
-    inner = r.Gain(direction, columns, "dim=1", "one", buffer="column_gain")
-    return chain(r.Gain(inner, rows, "channel", "one"))
+    inner = r.GainAndDirection(direction, columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.GainAndDirection(inner, rows, "channel", "one"))
 
 
 def gain_adam(

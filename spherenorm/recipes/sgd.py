@@ -37,8 +37,8 @@ def sgd(
 
     Args:
         lr: learning rate, in [0, inf).
-        momentum: in [0, 1); the Python number 0 needs no buffer.
-        dampening: in [0, 1].
+        momentum: decay rate of the momentum, in [0, 1); the Python number 0 needs no buffer.
+        dampening: share of the gradient that does not enter the momentum, in [0, 1].
         weight_decay: factor of the L2 term weight_decay w in the gradient, in [0, inf).
         nesterov: step by g + momentum p instead of p.
 
@@ -77,8 +77,8 @@ def sgdw(
 
     Args:
         lr: learning rate, in [0, inf).
-        momentum: in [0, 1); the Python number 0 needs no buffer.
-        dampening: in [0, 1].
+        momentum: decay rate of the momentum, in [0, 1); the Python number 0 needs no buffer.
+        dampening: share of the gradient that does not enter the momentum, in [0, 1].
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: step by g + momentum p instead of p.
 
@@ -125,8 +125,8 @@ def sgdp(
 
     Args:
         lr: learning rate, in [0, inf).
-        momentum: in [0, 1).
-        dampening: in [0, 1].
+        momentum: decay rate of the momentum, in [0, 1).
+        dampening: share of the gradient that does not enter the momentum, in [0, 1].
         weight_decay: factor of the decay, in [0, inf).
         nesterov: take g + momentum p for p in q.
         eps: accepted for compatibility with the `adamp` package; the projection here is exact.
@@ -189,7 +189,7 @@ def lars(
 
     Args:
         lr: learning rate, in [0, inf); inside the momentum, as printed.
-        momentum: in [0, 1).
+        momentum: decay rate of the momentum, in [0, 1).
         weight_decay: factor of w in d, in [0, inf).
         trust: the share of the norm, in [0, inf).
         view: splits a weight into the units whose norms are compared.

@@ -30,7 +30,7 @@ def sgdg(
 
     Args:
         lr: radians per unit of gradient, in [0, inf).
-        momentum: in [0, 1).
+        momentum: decay rate of the momentum, in [0, 1).
         nu: the largest norm of a unit's gradient, in (0, inf); None does not clip.
         alpha: strength of the orthogonality regularization, in [0, inf); 0 leaves it out.
         view: splits a weight into its units.
@@ -258,7 +258,7 @@ def orthograd(
     `spherenorm code orthograd` prints it as plain torch.
     """
     return chain(
-        r.Graft(r.RadialProjection(view), view),
+        r.KeepNorm(r.RadialProjection(view), view),
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),

@@ -33,9 +33,9 @@ from spherenorm.rules.momentum import (
 from spherenorm.rules.norm import (
     FixedNorm,
     FixedSpectralNorm,
-    Gain,
+    GainAndDirection,
     Graft,
-    GraftNorm,
+    KeepNorm,
     NormalizedUpdate,
 )
 from spherenorm.rules.orthogonalize import Orthogonalize, StiefelProjection
@@ -56,12 +56,12 @@ __all__ = [
     "FeedbackMomentum",
     "FixedNorm",
     "FixedSpectralNorm",
-    "Gain",
+    "GainAndDirection",
     "Graft",
-    "GraftNorm",
     "HeavyBall",
     "InterpolatedAverage",
     "InvarianceTest",
+    "KeepNorm",
     "Lookahead",
     "LowPrecisionState",
     "NormalizedUpdate",

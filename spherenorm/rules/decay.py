@@ -124,12 +124,12 @@ class TargetNormDecay(RadiusRule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
-            return update, self.unchanged_state(state)
+            return update, self.copy_state(state)
         norm = self.view.norm(update.weight)
         excess = 1 - self.target_norm(update, state, norm) / torch.where(norm > 0, norm, 1)
         excess = torch.where(norm > 0, excess, 0)
         direction = add_scaled(update.direction, self.weight_decay, excess * update.weight)
-        return update.replace(direction=direction), self.unchanged_state(state)
+        return update.replace(direction=direction), self.copy_state(state)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class OrthogonalityRegularization(Rule):
     alpha: Scalar = hyper("[0, inf)")
     view: ViewLike = view("channel")
 
-    vectors = "skip"
+    vector_policy = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.alpha) or update.weight.ndim < 2 or not update.weight.numel():

@@ -66,7 +66,9 @@ class Invariance:
         per: Per,
         unit_dim: int | None = None,
     ) -> Invariance:
-        """Decide by the units that pass. A view counts only where no earlier view has flags.
+        """Return the invariant units, from those that pass.
+
+        A view counts only where no earlier view has flags.
 
         Args:
             views: the views of the test, in order of precedence.
@@ -90,9 +92,9 @@ class Invariance:
         return cls(tuple(views), tuple(flags), tuple(squared_norms))
 
     def remove_radial_part(
-        self, weight: Tensor, x: Tensor, removed_part: Callable[[Tensor], Tensor]
+        self, weight: Tensor, x: Tensor, part_to_remove: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Return x - removed_part(<w, x> / <w, w>) w in each invariant unit, and x elsewhere."""
+        """Return x - part_to_remove(<w, x> / <w, w>) w in each invariant unit, and x elsewhere."""
         views = self._active_views()
         if not views:
             return x
@@ -105,7 +107,7 @@ class Invariance:
             else:
                 coefficient = torch.where(active.flag, radial, coefficient)
         assert isinstance(coefficient, Tensor)
-        projected = torch.addcmul(x, -removed_part(coefficient), weight)
+        projected = torch.addcmul(x, -part_to_remove(coefficient), weight)
         flags = [active.flag for active in views if active.flag is not None]
         if not flags:
             return projected
@@ -165,7 +167,7 @@ class UnitSums:
     Attributes:
         view: splits the weight into units.
         size: dim(w_u), the number of entries of a unit, at least 1.
-        units: the number of units.
+        n_units: the number of units.
         squared_norm: <w, w>.
         squared_grad: <g, g>.
         product: <w, g>.
@@ -175,8 +177,8 @@ class UnitSums:
     Example:
         >>> class PrintingTest(sn.rules.ScaleInvarianceTest):
         ...     def decide(self, sums, state):
-        ...         for unit in sums:
-        ...             print(unit.view, unit.size, unit.units, unit.squared_norm.flatten())
+        ...         for x in sums:
+        ...             print(x.view, x.size, x.n_units, x.squared_norm.flatten())
         ...         return super().decide(sums, state)
         >>> _ = PrintingTest().step(torch.ones(2, 3), torch.ones(2, 3), {})
         channel 3 2 tensor([3., 3.])
@@ -185,7 +187,7 @@ class UnitSums:
 
     view: View
     size: int
-    units: int
+    n_units: int
     squared_norm: Tensor
     squared_grad: Tensor
     product: Tensor
@@ -206,7 +208,7 @@ def unit_sums(views: Sequence[View], weight: Tensor, grad: Tensor) -> list[UnitS
         sums = UnitSums(
             view,
             size=size,
-            units=weight.numel() // size,
+            n_units=weight.numel() // size,
             squared_norm=weight_sums[index],
             squared_grad=grad_sums[index],
             product=product_sums[index],
@@ -230,16 +232,16 @@ class InvarianceTest(Rule):
         ...     views: Sequence[ViewLike] = sn.views("layer")
         ...     per: str = "tensor"
         ...     def decide(self, sums, state):
-        ...         passes = [unit.squared_norm > 0 for unit in sums]
-        ...         no_evidence = [unit.squared_norm == 0 for unit in sums]
-        ...         return self.decision(sums, passes, no_evidence), state
+        ...         passes = [view_sums.squared_norm > 0 for view_sums in sums]
+        ...         no_evidence = [view_sums.squared_norm == 0 for view_sums in sums]
+        ...         return self.invariance_of(sums, passes, no_evidence), state
         >>> rule = sn.chain(Always(), sn.rules.RadialProjection())
         >>> rule.step(torch.eye(2), 3 * torch.eye(2), {})[0]  # a radial gradient
         tensor([[1., 0.],
                 [0., 1.]])
     """
 
-    vectors = "skip"
+    vector_policy = "skip"
 
     if TYPE_CHECKING:  # Each subclass declares these fields, in an order of its own.
 
@@ -249,26 +251,26 @@ class InvarianceTest(Rule):
         def per(self) -> Per: ...
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
-        """Return the decision of one step, and the new state.
+        """Decide which units are invariant; return them, and the new state.
 
         Args:
-            sums: the sums of the weight and its gradient, for each of `views`.
-            state: the result of `init` or of the last decision.
+            sums: the sums of the weight and its gradient, one `UnitSums` for each of `views`.
+            state: the result of `init`, or of `decide` in the last step.
         """
         raise TypeError(f"{type(self).__name__} does not define decide(sums, state)")
 
-    def decision(
+    def invariance_of(
         self, sums: Sequence[UnitSums], passes: Sequence[Tensor], no_evidence: Sequence[Tensor]
     ) -> Invariance:
-        """Return the decision by the units that pass; see `Invariance.from_passing_units`."""
-        squared_norms = [unit.squared_norm for unit in sums]
+        """Return the invariant units, from those that pass; see `Invariance.from_passing_units`."""
+        squared_norms = [view_sums.squared_norm for view_sums in sums]
         unit_dim = sums[0].unit_dim if sums else None
         return Invariance.from_passing_units(
             self.views, passes, no_evidence, squared_norms, self.per, unit_dim
         )
 
-    def per_unit_state(self, state: State) -> State:
-        """Return a state of `init` in the shape that `decide` needs for sums of shape (units,)."""
+    def flatten_state_per_unit(self, state: State) -> State:
+        """Return the tensors of a state in shape (n_units,), for sums of that shape."""
         return dict(state)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -318,13 +320,13 @@ class ScaleInvarianceTest(InvarianceTest):
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
         passes: list[Tensor] = []
         no_evidence: list[Tensor] = []
-        for unit in sums:
-            norms = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
-            bound = self.delta / math.sqrt(unit.size) * norms
+        for view_sums in sums:
+            norms = view_sums.squared_norm.sqrt() * view_sums.squared_grad.sqrt()
+            bound = self.delta / math.sqrt(view_sums.size) * norms
             # A sum that has overflowed tells nothing about the cosine.
-            passes.append((unit.product.abs() < bound) & is_finite(bound))
+            passes.append((view_sums.product.abs() < bound) & is_finite(bound))
             no_evidence.append(bound == 0)
-        return self.decision(sums, passes, no_evidence), {}
+        return self.invariance_of(sums, passes, no_evidence), {}
 
 
 @dataclass(frozen=True)
@@ -402,7 +404,7 @@ class AccumulatedInvarianceTest(InvarianceTest):
                 state[name] = torch.zeros_like(view.unit_sums(zeros[name]))
         return state
 
-    def per_unit_state(self, state: State) -> State:
+    def flatten_state_per_unit(self, state: State) -> State:
         result: State = {}
         for view in self.views:
             for name in _evidence_names(view):
@@ -413,28 +415,28 @@ class AccumulatedInvarianceTest(InvarianceTest):
         passes: list[Tensor] = []
         no_evidence: list[Tensor] = []
         new_state: State = {}
-        for unit in sums:
+        for view_sums in sums:
             # Units that pass or fail together share the probability of an error.
-            joint_units = max(unit.units, 1) if self.per == "tensor" else 1
-            squared_level = (self.level ** (1 / joint_units) / ERROR_RATE_PER_DELTA) ** 2
-            evidence, count = self._add_evidence(unit, squared_level, state)
-            evidence_name, count_name = _evidence_names(unit.view)
+            joint_units = max(view_sums.n_units, 1) if self.per == "tensor" else 1
+            squared_threshold = (self.level ** (1 / joint_units) / ERROR_RATE_PER_DELTA) ** 2
+            evidence, count = self._add_evidence(view_sums, squared_threshold, state)
+            evidence_name, count_name = _evidence_names(view_sums.view)
             new_state[evidence_name] = evidence
             new_state[count_name] = count
             has_evidence = count > (1 - self.memory) / 2
-            unit_passes = (evidence < self.delta**2 * count) & (evidence < squared_level * count)
-            unit_passes = unit_passes & has_evidence
+            unit_passes = evidence < self.delta**2 * count
+            unit_passes = unit_passes & (evidence < squared_threshold * count) & has_evidence
             if joint_units > 1:
-                unit_passes = unit_passes & self._enough_evidence(has_evidence, unit.unit_dim)
+                unit_passes = unit_passes & self._enough_evidence(has_evidence, view_sums.unit_dim)
             passes.append(unit_passes)
             no_evidence.append(~has_evidence)
-        return self.decision(sums, passes, no_evidence), new_state
+        return self.invariance_of(sums, passes, no_evidence), new_state
 
     def _add_evidence(
-        self, unit: UnitSums, squared_level: Scalar, state: State
+        self, view_sums: UnitSums, squared_threshold: Scalar, state: State
     ) -> tuple[Tensor, Tensor]:
         """Return E_t and c_t of the units of a view."""
-        squared_norm, squared_grad = unit.squared_norm, unit.squared_grad
+        squared_norm, squared_grad = view_sums.squared_norm, view_sums.squared_grad
         has_direction = (squared_norm > 0) & (squared_grad > 0)
         has_direction = has_direction & is_finite(squared_norm) & is_finite(squared_grad)
         # Without a direction, 1 takes the place of each factor: a root has an infinite derivative
@@ -443,10 +445,10 @@ class AccumulatedInvarianceTest(InvarianceTest):
         squared_grad = torch.where(has_direction, squared_grad, 1)
         # Roots are multiplied, since a product of squared norms would underflow much earlier.
         norms = squared_norm.sqrt() * squared_grad.sqrt()
-        cosine = torch.where(has_direction, unit.product, 0) / norms
-        statistic = unit.size * cosine**2
-        statistic = statistic.clamp(max=3 * self.delta**2).clamp(max=3 * squared_level)
-        evidence, count = (self.memory * state[name] for name in _evidence_names(unit.view))
+        cosine = torch.where(has_direction, view_sums.product, 0) / norms
+        statistic = view_sums.size * cosine**2
+        statistic = statistic.clamp(max=3 * self.delta**2).clamp(max=3 * squared_threshold)
+        evidence, count = (self.memory * state[name] for name in _evidence_names(view_sums.view))
         new_share = 1 - self.memory
         new_evidence = evidence + new_share * statistic
         return new_evidence, torch.where(has_direction, count + new_share, count)

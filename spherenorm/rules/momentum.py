@@ -238,7 +238,7 @@ class WeightAverage(Rule):
     def eval_weight(self, weight: Tensor, state: State) -> Tensor:
         return self._add(state["average"], weight, state[STEP_KEY])
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "average": weight}
 
     def _add(self, average: Tensor, weight: Tensor, step: Tensor) -> Tensor:
@@ -280,7 +280,7 @@ class ScheduleFree(Rule):
     lr: Scalar = hyper("[0, inf)", zero_is_ordinary=True)
     power: Scalar = hyper("[0, inf)", 0.0)
 
-    ends = True
+    uses_endpoint = True
 
     state_names = (STEP_KEY, "z", "x", "largest_lr", "share_sum")
 
@@ -303,7 +303,7 @@ class ScheduleFree(Rule):
         """Return x."""
         return state["x"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
         return {**state, "z": weight, "x": weight, **zeros}
 
@@ -336,7 +336,7 @@ class PrimalAverage(Rule):
     beta: Scalar = hyper("[0, 1]")
     gamma: Scalar = hyper("[0, 1)")
 
-    ends = True
+    uses_endpoint = True
 
     state_names = ("z", "x")
 
@@ -353,7 +353,7 @@ class PrimalAverage(Rule):
         """Return x."""
         return state["x"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "z": weight, "x": weight}
 
 
@@ -381,7 +381,7 @@ class Lookahead(Rule):
     alpha: Scalar = hyper("[0, 1]", 0.5)
     every: Scalar = hyper("[1, inf)", 5)
 
-    ends = True
+    uses_endpoint = True
 
     state_names = (STEP_KEY, "slow")
 
@@ -400,7 +400,7 @@ class Lookahead(Rule):
         """Return s."""
         return state["slow"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "slow": weight}
 
 
@@ -430,7 +430,7 @@ class TrendLookahead(Rule):
     beta: Scalar = hyper("[0, inf)")
     gamma: Scalar = hyper("[0, 1)")
 
-    ends = True
+    uses_endpoint = True
 
     state_names = ("base", "trend")
 
@@ -447,5 +447,5 @@ class TrendLookahead(Rule):
         """Return w, the weight without the look ahead."""
         return state["base"]
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         return {**state, "base": weight, "trend": torch.zeros_like(state["trend"])}

@@ -1,8 +1,8 @@
 """Norms of units: rules that set the norm of the direction or of the weight.
 
-`NormalizedUpdate`, `Graft` and `GraftNorm` set the norm of the direction. `FixedNorm` and
-`FixedSpectralNorm` set the norm of the weight after a step; `Gain` steps norms and directions by
-separate rules.
+`NormalizedUpdate`, `KeepNorm` and `Graft` set the norm of the direction. `FixedNorm` and
+`FixedSpectralNorm` set the norm of the weight after a step; `GainAndDirection` steps norms and
+directions by separate rules.
 
 Hyperball is a base optimizer, a `NormalizedUpdate` and a `FixedNorm`.
 """
@@ -43,8 +43,8 @@ GRAM_SQUARINGS = 12
 """Squarings of a Gram matrix in `_spectral_norm`, like 2^13 steps of power iterations from all
 starts at once."""
 INVERSE_SOFTPLUS_OF_ONE = math.log(math.e - 1)
-_DIRECTION, _GAIN = 0, 1
-"""The positions of the two rules among the children of a `Gain`."""
+_DIRECTION, _MAGNITUDE, _GAIN = 0, 1, 1
+"""The positions of the rules among the children of `Graft`, and of `GainAndDirection`."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class NormalizedUpdate(Rule):
 
 
 @dataclass(frozen=True)
-class Graft(Rule):
+class KeepNorm(Rule):
     """Apply a rule, and give its direction the norm that the direction had before it.
 
     Args:
@@ -120,7 +120,7 @@ class Graft(Rule):
         view: splits the weight into the units whose direction keeps its norm.
 
     Example:
-        >>> rule = Graft(RadialProjection("layer"))
+        >>> rule = KeepNorm(RadialProjection("layer"))
         >>> rule.step(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 4.0]), {})[0]
         tensor([ 2., -5.])
 
@@ -137,33 +137,33 @@ class Graft(Rule):
 
 
 @dataclass(frozen=True)
-class GraftNorm(Rule):
-    """Give the direction of one rule the norm of another rule's direction: |l| d / |d|.
+class Graft(Rule):
+    """Give the direction of one rule the norm of another rule's direction: |m| d / |d|.
 
-    Both rules continue the same step. `Graft` takes the norm from the direction before the rule.
+    Both rules continue the same step. `KeepNorm` takes the norm from the direction before the rule.
 
     Args:
-        rule: the rule of the direction d.
-        length: the rule of the direction l, whose norm counts.
+        direction: the rule of the direction d.
+        magnitude: the rule of the direction m, whose norm counts.
         view: splits the weight into the units whose norms are compared.
 
     Example:
-        >>> rule = GraftNorm(Sign(), StepSize(0.5))
+        >>> rule = Graft(Sign(), StepSize(0.5))
         >>> rule.step(torch.zeros(2), torch.tensor([6.0, 8.0]), {})[0].norm()  # half of |g| = 10
         tensor(5.)
 
     Source: Agarwal et al. 2020 (learning-rate grafting), arXiv:2002.11803.
     """
 
-    rule: Rule
-    length: Rule
+    direction: Rule
+    magnitude: Rule
     view: ViewLike = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        length_update, length_state = self.update_child(1, update, state)
-        update, new_state = self.update_child(0, update, state)
-        norm = self.view.norm(length_update.direction)
-        return _with_norm(update, norm, self.view), new_state | length_state
+        magnitude_update, magnitude_state = self.update_child(_MAGNITUDE, update, state)
+        update, new_state = self.update_child(_DIRECTION, update, state)
+        norm = self.view.norm(magnitude_update.direction)
+        return _with_norm(update, norm, self.view), new_state | magnitude_state
 
 
 def _with_norm(update: Update, norm: Tensor, view: View) -> Update:
@@ -193,11 +193,13 @@ class RadiusRule(Rule):
         super().__post_init__()
         if isinstance(self.radius, Tensor) or self.radius in self.radius_names:
             return
-        must_be = f"{type(self).__name__}: radius must be"
         if isinstance(self.radius, (bool, str)):
             names = ", ".join(f'"{name}"' for name in self.radius_names)
-            raise ValueError(f"{must_be} {names} or a number, got {self.radius!r}")
-        object.__setattr__(self, "radius", check_number(self.radius, POSITIVE, must_be))
+            raise ValueError(
+                f"{type(self).__name__}: radius must be {names} or a number, got {self.radius!r}"
+            )
+        radius = check_number(self.radius, POSITIVE, f"{type(self).__name__}: radius must be")
+        object.__setattr__(self, "radius", radius)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -220,8 +222,8 @@ class RadiusRule(Rule):
         norm = replicate(self.view.norm(weight.to(accumulation_dtype(weight.device))))
         return {"radius": norm.sum()}  # The sum makes a 0-dim tensor, also of an empty weight.
 
-    def unchanged_state(self, state: State) -> State:
-        """Return the state after a step: the same radius, in new memory."""
+    def copy_state(self, state: State) -> State:
+        """Return the state after a step: a copy, since the radius does not change."""
         return {name: value.clone() for name, value in state.items()}
 
     def target_norm(self, update: Update, state: State, unit_norms: Tensor) -> Scalar:
@@ -297,7 +299,7 @@ class FixedNorm(RadiusRule):
     radius: Radius = "initial"
 
     radius_names = ("initial", "current", "intended", "shape")
-    ends = True
+    uses_endpoint = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.weight - update.direction
@@ -305,8 +307,8 @@ class FixedNorm(RadiusRule):
         scale = self.target_norm(update, state, norm) / torch.where(norm > 0, norm, 1)
         scale = finite_or(scale, 1)
         end = torch.where(norm > 0, scale, 1) * end
-        direction = update.unless_at_rest(update.weight - end)
-        return update.replace(direction=direction, rate=update.rate), self.unchanged_state(state)
+        direction = update.unless_rate_is_zero(update.weight - end)
+        return update.replace(direction=direction, rate=update.rate), self.copy_state(state)
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
         """Return a warning for a bias or a gain, whose norm matters."""
@@ -347,9 +349,9 @@ class FixedSpectralNorm(Rule):
 
     radius: Scalar = hyper("(0, inf)", 1.0)
 
-    vectors = "refuse"
-    whole = True
-    ends = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
+    uses_endpoint = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         matrix = replicate(update.weight).flatten(1)
@@ -359,7 +361,7 @@ class FixedSpectralNorm(Rule):
         # Subtracting almost all of w leaves its rounding error, so that the result needs a minimum.
         scale = safe_divide(radius, sigma).clamp(min=torch.finfo(matrix.dtype).eps ** 0.5)
         decay = torch.where(sigma > 0, 1 - scale, 0)
-        direction = update.unless_at_rest(update.direction + decay * update.weight)
+        direction = update.unless_rate_is_zero(update.direction + decay * update.weight)
         return update.replace(direction=direction, rate=update.rate), {}
 
 
@@ -386,7 +388,7 @@ def _normalize(matrix: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Gain(Rule):
+class GainAndDirection(Rule):
     """Step the gain g of each unit and the direction v by separate rules, with w = g v.
 
     The model holds only w; g is a state. With G the gradient by w, the gradient by v is g G, and
@@ -394,11 +396,11 @@ class Gain(Rule):
 
         v <- v - direction(v, g G),    g <- g - gain(g, <v, G>),    w <- g v.
 
-    With `free`, w = g v / |v|, so that |v| affects only the angle of a step. The gradient by v is
-    g / |v| times the tangent part of G, so `direction` should begin with a `RadialProjection`.
+    With `free_norm`, w = g v / |v|, so that |v| affects only the angle of a step. The gradient by v
+    is g / |v| times the tangent part of G, so `direction` should begin with a `RadialProjection`.
 
-    Known instances: Muown, with `free`; AngularMuown, whose units v have norm 1; MD decoupling, a
-    `Gain` for rows around a `Gain` for columns.
+    Known instances: Muown, with `free_norm`; AngularMuown, whose units v have norm 1; MD
+    decoupling, a `GainAndDirection` for rows around a `GainAndDirection` for columns.
 
     Args:
         direction: the rule that steps v, which has the shape of the weight.
@@ -406,15 +408,15 @@ class Gain(Rule):
         view: splits the weight into its units.
         start: "norm": g starts at |w|. "one": g starts at 1 and stays positive, since it is the
             softplus of the number that `gain` steps.
-        free: v starts at w and has a norm that w does not show; needs `start="norm"`.
+        free_norm: v starts at w, and its norm is free: w does not show it; needs `start="norm"`.
         buffer: the name in the state of the number that `gain` steps.
 
     Raises:
-        ValueError: `free` goes with `start="one"`; a child rule needs global sums. On `init`, if a
-            unit of the weight is 0 and its gain would start at 0.
+        ValueError: `free_norm` goes with `start="one"`; a child rule needs global sums. On `init`,
+            if a unit of the weight is 0 and its gain would start at 0.
 
     Example:
-        >>> rule = Gain(StepSize(0.0), StepSize(1.0), "layer")
+        >>> rule = GainAndDirection(StepSize(0.0), StepSize(1.0), "layer")
         >>> weight = torch.tensor([3.0, 4.0])
         >>> rule.step(weight, torch.tensor([1.0, 0.0]), rule.init(weight))[0].norm()
         tensor(4.4000)
@@ -426,24 +428,27 @@ class Gain(Rule):
     gain: Rule
     view: ViewLike = view("channel")
     start: Start = choice("norm", "one")
-    free: bool = False
+    free_norm: bool = False
     buffer: str = state_name("gain")
 
-    ends = True
+    uses_endpoint = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.free and self.start == "one":
+        if self.free_norm and self.start == "one":
             raise ValueError(
-                'Gain: free=True needs start="norm", got "one": '
+                'GainAndDirection: free_norm=True needs start="norm", got "one": '
                 "w = g v / |v| would move each unit to a norm of 1"
             )
         if self.direction.needs_global_sums or self.gain.needs_global_sums:
-            raise ValueError("Gain: a rule that measures all weights does not see them within it")
+            raise ValueError(
+                "GainAndDirection: a child rule needs sums over all weights; put that rule before "
+                "this one"
+            )
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return (self.buffer, "length") if self.free else (self.buffer,)
+        return (self.buffer, "length") if self.free_norm else (self.buffer,)
 
     def init(self, weight: Tensor) -> State:
         weight = to_compute_dtype(weight)
@@ -454,7 +459,7 @@ class Gain(Rule):
         else:
             gain = torch.full_like(norm, INVERSE_SOFTPLUS_OF_ONE)
         state = {self.buffer: gain}
-        if self.free:
+        if self.free_norm:
             state["length"] = norm
         state |= self.init_child(_DIRECTION, weight / _nonzero(self._scale(state)))
         return state | self.init_child(_GAIN, gain)
@@ -465,7 +470,7 @@ class Gain(Rule):
         v_grad = scale * update.direction
         new_v, new_state = self._step_factor(_DIRECTION, update, v, v_grad, state)
         gain_grad = self.view.inner(v, update.direction)
-        if self.free:
+        if self.free_norm:
             gain_grad = safe_divide(gain_grad, state["length"])
             new_state["length"] = self.view.norm(new_v)
         gain = state[self.buffer]
@@ -476,7 +481,7 @@ class Gain(Rule):
         direction = update.weight - self._scale(new_state) * new_v
         return update.replace(direction=direction), {**new_state, **gain_state}
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         state = dict(state)
         if self.start == "norm":
             norm = self.view.norm(weight)
@@ -487,11 +492,15 @@ class Gain(Rule):
         return state | self.restart_child(_GAIN, state[self.buffer], state)
 
     def _refuse_zero_unit(self, weight: Tensor, norm: Tensor) -> None:
-        """Raise ValueError if a gain that starts at the norm of a unit would start at 0."""
+        """Refuse a weight of which a gain that starts at the norm of a unit would start at 0.
+
+        Raises:
+            ValueError: a unit is 0.
+        """
         if self.start == "norm" and weight.numel() and has_zero(norm):
             raise ValueError(
-                f"Gain: a unit of view {self.view} is 0, without direction; start from other "
-                "values, or give the weight another recipe"
+                f"GainAndDirection: a unit of view {self.view} is 0, without direction; start from "
+                "other values, or give the weight another recipe"
             )
 
     def _step_factor(
@@ -505,7 +514,7 @@ class Gain(Rule):
     def _scale(self, state: State) -> Tensor:
         """Return w / v for each unit."""
         gain = state[self.buffer] if self.start == "norm" else softplus(state[self.buffer])
-        return safe_divide(gain, state["length"]) if self.free else gain
+        return safe_divide(gain, state["length"]) if self.free_norm else gain
 
 
 def _nonzero(scale: Tensor) -> Tensor:

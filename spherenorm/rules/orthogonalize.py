@@ -113,25 +113,34 @@ def check_polynomials(coefficients: Any, steps: int | None) -> tuple[Polynomial,
         Traceback (most recent call last):
         ValueError: Orthogonalize: coefficients must bring singular values near 1, ...
     """
-    expected = "Orthogonalize: coefficients must be"
     if isinstance(coefficients, str):
         names = ", ".join(f'"{name}"' for name in TABLES)
-        raise ValueError(f"{expected} one of {names}, or triples (a, b, c); got {coefficients!r}")
+        raise ValueError(
+            f"Orthogonalize: coefficients must be one of {names}, or triples (a, b, c); "
+            f"got {coefficients!r}"
+        )
     if callable(coefficients):
         if steps is None:
             raise ValueError(
-                f"{expected} a table, or a function with a number of steps: set steps=5, or give "
-                "tuple(function(i) for i in range(5))"
+                "Orthogonalize: coefficients must be a table, or a function with a number of "
+                "steps: set steps=5, or give tuple(function(i) for i in range(5))"
             )
         coefficients = [coefficients(index) for index in range(steps)]
     if not isinstance(coefficients, Iterable):
-        raise TypeError(f"{expected} triples (a, b, c) of numbers, got {coefficients!r}")
+        raise TypeError(
+            "Orthogonalize: coefficients must be triples (a, b, c) of numbers, "
+            f"got {coefficients!r}"
+        )
     table = [tuple(x) if isinstance(x, Iterable) else x for x in coefficients]
     for triple in table:
         if not isinstance(triple, tuple) or len(triple) != 3 or not all(map(_is_real, triple)):
-            raise TypeError(f"{expected} triples (a, b, c) of numbers, got {triple!r}")
+            raise TypeError(
+                f"Orthogonalize: coefficients must be triples (a, b, c) of numbers, got {triple!r}"
+            )
     if not table:
-        raise ValueError(f"{expected} at least one triple (a, b, c), got none")
+        raise ValueError(
+            "Orthogonalize: coefficients must be at least one triple (a, b, c), got none"
+        )
     polynomials = tuple((float(a), float(b), float(c)) for a, b, c in table)
     # Numpy does the check, since a recorder of torch operations may be active.
     with np.errstate(all="ignore"):
@@ -298,8 +307,8 @@ class Orthogonalize(Rule):
                 'not resolve; take precision="float32", or method="iterate"'
             )
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
@@ -369,8 +378,8 @@ class StiefelProjection(Rule):
     Source: Edelman, Arias and Smith 1998.
     """
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         w, d = update.weight.flatten(1), update.direction.flatten(1)

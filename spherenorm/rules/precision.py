@@ -105,7 +105,7 @@ class LowPrecisionState(Rule):
     """
 
     needs_flat_space = True
-    whole = False
+    needs_whole_weight = False
 
     rule: Rule
     rounding: Rounding = choice("stochastic", "nearest")
@@ -184,8 +184,8 @@ class StochasticRounding(Rule):
     """
 
     needs_flat_space = True
-    whole = False
-    ends = True
+    needs_whole_weight = False
+    uses_endpoint = True
 
     seed: Scalar = hyper("[0, inf)", 0)
 

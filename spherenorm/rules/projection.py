@@ -22,7 +22,7 @@ class RadialProjection(Rule):
     part.
 
     Known instances: AdamP and SGDP remove the radial part of weights that a test finds invariant;
-    Nora removes it from every row; OrthoGrad removes it from the gradient, inside `Graft`; the
+    Nora removes it from every row; OrthoGrad removes it from the gradient, inside `KeepNorm`; the
     radial brake keeps half of an outward part and all of an inward part.
 
     Args:
@@ -98,7 +98,7 @@ class Centralization(Rule):
 
     view: ViewLike = view("channel")
 
-    vectors = "skip"
+    vector_policy = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction

@@ -34,12 +34,12 @@ class Retraction(Rule):
 
     rule: Rule
 
-    ends = True
+    uses_endpoint = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.replace(direction=update.weight - update.direction)
         mapped_end, new_state = self.update_child(0, end, state)
-        direction = update.unless_at_rest(update.weight - mapped_end.direction)
+        direction = update.unless_rate_is_zero(update.weight - mapped_end.direction)
         return update.replace(direction=direction, rate=update.rate), new_state
 
 
@@ -99,8 +99,8 @@ class Blocks(Rule):
             )
         if any(rule.needs_global_sums or rule.has_eval_weight for rule in self.rules):
             raise ValueError(
-                "Blocks: a rule that measures all weights, or has a weight to evaluate with, "
-                "belongs around the blocks, not within"
+                "Blocks: a rule that needs sums over all weights, or has a weight to evaluate "
+                "with, belongs around the blocks, not within"
             )
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:

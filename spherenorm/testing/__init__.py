@@ -9,6 +9,6 @@ In a test: `report = check(mine); assert report.passed, report`.
 """
 
 from spherenorm.testing.check import PROPERTIES, PromiseResult, Report, check
-from spherenorm.testing.promises import RecipeUnderTest, RefusedError
+from spherenorm.testing.promises import NotApplicable, RecipeUnderTest
 
-__all__ = ["PROPERTIES", "PromiseResult", "RecipeUnderTest", "RefusedError", "Report", "check"]
+__all__ = ["PROPERTIES", "NotApplicable", "PromiseResult", "RecipeUnderTest", "Report", "check"]

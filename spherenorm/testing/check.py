@@ -9,7 +9,7 @@ from typing import Any, Literal
 from spherenorm.registry import Recipe, bind
 from spherenorm.support import columns
 from spherenorm.testing import promises
-from spherenorm.testing.promises import RecipeUnderTest, RefusedError
+from spherenorm.testing.promises import NotApplicable, RecipeUnderTest
 
 PROPERTIES: dict[str, Callable[[RecipeUnderTest], str]] = {
     "shapes": promises.check_shapes,
@@ -17,8 +17,8 @@ PROPERTIES: dict[str, Callable[[RecipeUnderTest], str]] = {
     "pure": promises.check_pure,
     "dtypes": promises.check_dtypes,
     "finite": promises.check_finite,
-    "acts": promises.check_acts,
-    "ends": promises.check_ends,
+    "acts": promises.check_every_hyper_parameter_matters,
+    "ends": promises.check_endpoint_flag,
     "vmap": promises.check_vmap,
     "compiled": promises.check_compiled,
     "resumes": promises.check_resumes,
@@ -27,7 +27,7 @@ PROPERTIES: dict[str, Callable[[RecipeUnderTest], str]] = {
 """The promises, in the order in which they are tried. `import spherenorm_theory` adds "law".
 
 A function returns what it has compared, in words. It raises AssertionError with the first thing
-that does not hold, or `RefusedError` with the reason why nothing can be compared.
+that does not hold, or `NotApplicable` with the reason why nothing can be compared.
 
 Example:
     >>> list(PROPERTIES)[:4]
@@ -65,7 +65,7 @@ class Report:
 
     Attributes:
         recipe: name of the recipe.
-        findings: the result of each promise.
+        results: the result of each promise.
 
     Example:
         >>> report = check("sgd", only=("pure", "finite"))
@@ -74,7 +74,7 @@ class Report:
     """
 
     recipe: str
-    findings: tuple[PromiseResult, ...]
+    results: tuple[PromiseResult, ...]
 
     @property
     def passed(self) -> bool:
@@ -84,17 +84,17 @@ class Report:
     @property
     def failed(self) -> tuple[PromiseResult, ...]:
         """The promises that fail."""
-        return tuple(result for result in self.findings if result.verdict == "fails")
+        return tuple(result for result in self.results if result.verdict == "fails")
 
     def __iter__(self) -> Iterator[PromiseResult]:
-        return iter(self.findings)
+        return iter(self.results)
 
     def __getitem__(self, name: str) -> PromiseResult:
-        return {result.name: result for result in self.findings}[name]
+        return {result.name: result for result in self.results}[name]
 
     def __str__(self) -> str:
         rows = [("promise", "verdict", "why")]
-        rows += [(result.name, result.verdict, result.why) for result in self.findings]
+        rows += [(result.name, result.verdict, result.why) for result in self.results]
         return f"{self.recipe}\n{columns(rows)}"
 
 
@@ -109,7 +109,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | dtypes | half precision is the float32 step, rounded once |
     | finite | steps with gradients of 0, 1e-6 and 1e6 |
     | acts | a step at other values of each number and switch; at lr = 0 nothing moves |
-    | ends | a rule that computes w - d, where the step ends, declares `Rule.ends` |
+    | ends | a rule that computes w - d, where the step ends, sets `Rule.uses_endpoint` |
     | vmap | a batch of weights, or of values of each number, and one after another |
     | compiled | `backend="compiled"`, and the rule's own code; or why it is refused |
     | resumes | a run that was saved and loaded, and one that was not |
@@ -163,7 +163,7 @@ def _try_promise(
             return PromiseResult(name, "refused", f"not tried, since {result.name!r} fails")
     try:
         return PromiseResult(name, "holds", PROPERTIES[name](under_test))
-    except RefusedError as error:
+    except NotApplicable as error:
         return PromiseResult(name, "refused", _first_line(error))
     except AssertionError as error:
         return PromiseResult(name, "fails", _first_line(error))

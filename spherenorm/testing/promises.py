@@ -1,7 +1,7 @@
 """The promises of a recipe, each a function of a `RecipeUnderTest`.
 
 It returns what was compared, in words. It raises AssertionError with the first thing that does not
-hold, or `RefusedError` with the reason why nothing can be compared. `RecipeUnderTest` has weights
+hold, or `NotApplicable` with the reason why nothing can be compared. `RecipeUnderTest` has weights
 and gradients of several kinds to step a recipe with.
 """
 
@@ -27,7 +27,15 @@ from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.recipes import sgdp
 from spherenorm.registry import Bound, Recipe, wrapper_call
-from spherenorm.rule import STEP_KEY, Chain, InPlaceError, Rule, State, Update, trial_state
+from spherenorm.rule import (
+    STEP_KEY,
+    Chain,
+    InPlaceError,
+    Rule,
+    State,
+    Update,
+    initial_state_keeping_rng,
+)
 from spherenorm.schedule import Schedule
 from spherenorm.support import signature_of
 from spherenorm.torch_internals import TorchDispatchMode, pytree
@@ -68,12 +76,12 @@ RECORDED_ARGUMENTS = {
 """For each method whose writes are recorded, its arguments; the last is a manifold's method."""
 
 
-class RefusedError(Exception):
+class NotApplicable(Exception):  # noqa: N818
     """The promise does not concern this recipe; the message says why.
 
     Example:
         >>> def sparse(under_test):
-        ...     raise RefusedError("no step of the library is sparse")
+        ...     raise NotApplicable("no step of the library is sparse")
         >>> sn.testing.PROPERTIES["sparse"] = sparse
         >>> print(sn.testing.check("sgd", only=("sparse",)))
         sgd
@@ -109,14 +117,14 @@ class RecipeUnderTest:
     def from_bound(cls, bound: Bound) -> RecipeUnderTest:
         """Return the recipe with those of `SHAPES` that its rule takes."""
         refused_shapes: dict[tuple[int, ...], str] = {}
-        if bound.rule.steps_by_name:
+        if bound.rule.is_partition:
             raise TypeError(
                 f"recipe {bound.name!r} returns a partition, which has no step of one weight; "
                 "check the recipes of its parts"
             )
         for shape in SHAPES:
             try:
-                trial_state(bound.rule, torch.ones(shape))
+                initial_state_keeping_rng(bound.rule, torch.ones(shape))
             except (TypeError, ValueError) as error:
                 refused_shapes[shape] = str(error)
         shapes = [shape for shape in SHAPES if shape not in refused_shapes]
@@ -150,7 +158,7 @@ class RecipeUnderTest:
 
     def run(self, rule: Rule, weight: Tensor, steps: int = N_STEPS) -> StepResult:
         """Return the weight and its state after some steps."""
-        state = trial_state(rule, weight)
+        state = initial_state_keeping_rng(rule, weight)
         for step in range(steps):
             weight, state = rule.step(weight, self.make_grad(weight, step), state)
         return weight, state
@@ -199,14 +207,14 @@ def error_context(action: str) -> Iterator[None]:
 
     Raises:
         AssertionError: the recipe has raised an error.
-        RefusedError: the recipe writes into its arguments, which is another promise's failure.
+        NotApplicable: the recipe writes into its arguments, which is another promise's failure.
     """
     try:
         yield
-    except (RefusedError, AssertionError):
+    except (NotApplicable, AssertionError):
         raise
     except InPlaceError as error:
-        raise RefusedError("the rule writes into its arguments") from error
+        raise NotApplicable("the rule writes into its arguments") from error
     except Exception as error:
         raise AssertionError(f"{action}: {describe(error)}") from error
 
@@ -232,7 +240,7 @@ def check_shapes(under_test: RecipeUnderTest) -> str:
     for shape in under_test.shapes:
         weight = under_test.make_weight(shape)
         with error_context(f"steps of shape {shape}"):
-            initial_state = trial_state(under_test.make_rule(), weight)
+            initial_state = initial_state_keeping_rng(under_test.make_rule(), weight)
             new_weight, state = under_test.run(under_test.make_rule(), weight)
         assert new_weight.shape == weight.shape, (
             f"a weight of shape {shape} comes back as {new_weight.shape}"
@@ -292,17 +300,21 @@ def check_dtypes(under_test: RecipeUnderTest) -> str:
             for dtype in (torch.bfloat16, torch.float16):
                 weight = weight64.to(dtype)
                 grad = under_test.make_grad(weight, 0)
-                result = rule.step(weight, grad, trial_state(rule, weight))
+                result = rule.step(weight, grad, initial_state_keeping_rng(rule, weight))
                 weight32 = weight.float()
-                new_weight, state = rule.step(weight32, grad.float(), trial_state(rule, weight32))
+                new_weight, state = rule.step(
+                    weight32, grad.float(), initial_state_keeping_rng(rule, weight32)
+                )
                 difference = find_difference(result, (new_weight.to(dtype), state), 0)
                 assert difference is None, (
                     f"a step in {dtype} is not the float32 step, rounded: {difference}"
                 )
             grad64 = under_test.make_grad(weight64, 0).float().double()
-            result64, _ = rule.step(weight64, grad64, trial_state(rule, weight64))
+            result64, _ = rule.step(weight64, grad64, initial_state_keeping_rng(rule, weight64))
             weight32 = weight64.float()
-            result32, _ = rule.step(weight32, grad64.float(), trial_state(rule, weight32))
+            result32, _ = rule.step(
+                weight32, grad64.float(), initial_state_keeping_rng(rule, weight32)
+            )
         assert result32.dtype is torch.float32, f"a float32 weight comes back as {result32.dtype}"
         difference = find_difference((result32.double(), {}), (result64, {}), FLOAT32_ROUNDING)
         assert difference is None, f"float32 differs from float64: {difference}"
@@ -315,7 +327,7 @@ def check_finite(under_test: RecipeUnderTest) -> str:
     for shape in under_test.shapes:
         for scale in (0.0, 1e-6, 1e6):
             weight = under_test.make_weight(shape)
-            state = trial_state(rule, weight)
+            state = initial_state_keeping_rng(rule, weight)
             with error_context(f"gradients of {scale:g}"):
                 for step in range(N_STEPS):
                     grad = scale * under_test.make_grad(weight, step)
@@ -330,7 +342,7 @@ def check_finite(under_test: RecipeUnderTest) -> str:
 # Hyper-parameters: each number and switch acts
 
 
-def check_acts(under_test: RecipeUnderTest) -> str:
+def check_every_hyper_parameter_matters(under_test: RecipeUnderTest) -> str:
     """Check that each number and switch changes a step, and that lr = 0 moves nothing."""
     unused = _unused_by_design(under_test)
     nonzero_settings = _nonzero_settings(under_test)
@@ -343,7 +355,7 @@ def check_acts(under_test: RecipeUnderTest) -> str:
             label = name if index is None else f"{name}[{index}]"
             acts = any(
                 _changes_a_step(under_test, name, index, _other_values(entry), settings)
-                for settings in _settings_beside(under_test, nonzero_settings, name)
+                for settings in _settings_of_others(under_test, nonzero_settings, name)
             )
             assert acts, f"{label} acts nowhere: no other value of it changed a step"
             labels.append(label)
@@ -399,7 +411,7 @@ def _nonzero_settings(under_test: RecipeUnderTest) -> dict[str, Any]:
     return settings
 
 
-def _settings_beside(
+def _settings_of_others(
     under_test: RecipeUnderTest, nonzero_settings: dict[str, Any], name: str
 ) -> Iterator[dict[str, Any]]:
     """Yield settings of the other hyper-parameters at which one may act.
@@ -458,12 +470,12 @@ def _trajectory(under_test: RecipeUnderTest, settings: dict[str, Any]) -> list[T
     They are zeros for a shape that the rule refuses at these settings.
     """
     weights = []
-    first_counts = _first_counts(under_test.make_rule())
-    for shape, count in itertools.product(under_test.shapes, first_counts):
+    start_counts = _start_counts(under_test.make_rule())
+    for shape, count in itertools.product(under_test.shapes, start_counts):
         rule = under_test.make_rule(**settings)
         weight = under_test.make_weight(shape)
         try:
-            state = trial_state(rule, weight)
+            state = initial_state_keeping_rng(rule, weight)
         except (TypeError, ValueError):
             weights += [torch.zeros_like(weight)] * 4
             continue
@@ -477,7 +489,7 @@ def _trajectory(under_test: RecipeUnderTest, settings: dict[str, Any]) -> list[T
     return weights
 
 
-def _first_counts(rule: Rule) -> list[float]:
+def _start_counts(rule: Rule) -> list[float]:
     """Return step counts to start at: 0, and the middle of each segment of a schedule."""
     counts = [0.0]
     for part in rule.walk():
@@ -502,7 +514,7 @@ def _check_moves_nothing(under_test: RecipeUnderTest, settings: dict[str, Any]) 
         assert difference is None, f"lr = 0{suffix} moves a weight: {difference}"
 
 
-def check_ends(under_test: RecipeUnderTest) -> str:
+def check_endpoint_flag(under_test: RecipeUnderTest) -> str:
     """Check that each rule which computes where the step ends, w - d, declares it."""
     for weight, grad, state in under_test.after_one_step():
         if weight.numel() < MIN_ENTRIES_OF_ENDS:
@@ -514,12 +526,12 @@ def check_ends(under_test: RecipeUnderTest) -> str:
         ):
             rule.step(weight, grad, state)
         for record in records:
-            is_declared = any(part.ends for part in record.rule.walk())
+            is_declared = any(part.uses_endpoint for part in record.rule.walk())
             assert is_declared or not record.computes_end(), (
                 f"{type(record.rule).__name__} computes where the step ends, w - d, which a rule "
-                "behind it may change; declare ends = True in the class"
+                "behind it may change; declare uses_endpoint = True in the class"
             )
-    names = {type(part).__name__ for part in under_test.make_rule().walk() if part.ends}
+    names = {type(part).__name__ for part in under_test.make_rule().walk() if part.uses_endpoint}
     return f"{', '.join(sorted(names)) or 'no rule'} sets or reads where the step ends"
 
 
@@ -650,7 +662,7 @@ def _check_batch_of_values(
 
     def step_with(value: Any) -> tuple[Tensor, State]:
         rule = under_test.make_rule(**scalar.settings_with(value))
-        return rule.step(weight, grad, {**trial_state(rule, weight), **state})
+        return rule.step(weight, grad, {**initial_state_keeping_rng(rule, weight), **state})
 
     with error_context(f"vmap over {scalar.label}"):
         batch = torch.tensor(scalar.values, dtype=torch.float64)
@@ -691,7 +703,7 @@ def check_compiled(under_test: RecipeUnderTest) -> str:
         # The backend compares a kernel with the rule's own code before it steps a weight.
         if "other numbers" in str(error):
             raise AssertionError(str(error)) from error
-        raise RefusedError(str(error)) from error
+        raise NotApplicable(str(error)) from error
     for result, expected in zip(results, expected_results, strict=True):
         difference = find_difference(result, expected, 1e-8)
         assert difference is None, difference
@@ -756,9 +768,9 @@ def check_sharded(under_test: RecipeUnderTest) -> str:
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_gloo_available()):
-        raise RefusedError("gloo is not there")
+        raise NotApplicable("gloo is not there")
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        raise RefusedError("processes cannot be forked here")
+        raise NotApplicable("processes cannot be forked here")
     # A forked process has the recipe already, wherever it was defined.
     fork: Any = multiprocessing.get_context("fork")
     queue = fork.Queue()

@@ -19,7 +19,7 @@ from spherenorm.numerics import (
 from spherenorm.recipes import adamw, sgd
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
-from spherenorm.zoo.moments import GradientScale
+from spherenorm.zoo.moments import SecondMomentScale
 
 
 @dataclass(frozen=True)
@@ -166,14 +166,14 @@ def ademamix(
     slow = r.ExponentialAverage(betas[2])
     return chain(
         WeightedSum((fast, slow), (1.0, alpha)),
-        GradientScale(betas[1], eps),
+        SecondMomentScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
 
 
 @dataclass(frozen=True)
-class SlowGradient(Rule):
+class AddSlowAverage(Rule):
     """Add a multiple of an average of the directions, which starts at the first direction:
 
         d_t + lamb h_t,    h_1 = d_1,    h_t = alpha h_{t-1} + (1 - alpha) d_t.
@@ -183,7 +183,7 @@ class SlowGradient(Rule):
         lamb: the factor of the average, in [0, inf).
 
     Example:
-        >>> rule = SlowGradient(alpha=0.5, lamb=2.0)
+        >>> rule = AddSlowAverage(alpha=0.5, lamb=2.0)
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([1.0]), rule.init(weight))[0]
         tensor([-3.])
@@ -239,7 +239,7 @@ def grokfast(
     `spherenorm code grokfast` prints it as plain torch.
     """
     return chain(
-        SlowGradient(alpha, lamb),
+        AddSlowAverage(alpha, lamb),
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
@@ -327,7 +327,7 @@ def schedulefree_adamw(
     `spherenorm code schedulefree_adamw` prints it as plain torch.
     """
     return chain(
-        GradientScale(betas[1], eps),
+        SecondMomentScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
         r.ScheduleFree(betas[0], lr, power),

@@ -147,7 +147,7 @@ class DAdaptation(Rule):
     Args:
         lr: eta, in [0, inf), the same for all weights; those with 0 do not move, and are not part
             of the sums.
-        momentum: in [0, 1).
+        momentum: decay rate of the momentum, in [0, 1).
         d0: the first d, in (0, inf).
 
     Example:
@@ -163,7 +163,7 @@ class DAdaptation(Rule):
     momentum: Scalar = hyper("[0, 1)")
     d0: Scalar = hyper("(0, inf)", 1e-6)
 
-    ends = True
+    uses_endpoint = True
 
     state_names = ("start", "s", "gain", "first_norm", "d")
     shared_names = ("d", "gain", "first_norm")
@@ -201,7 +201,7 @@ class DAdaptation(Rule):
         }
         return update.replace(direction=direction), new_state
 
-    def restart_averages(self, weight: Tensor, state: State) -> State:
+    def restart_weight_averages(self, weight: Tensor, state: State) -> State:
         zeros = {key: torch.zeros_like(state[key]) for key in ("s", "gain")}
         return {**state, "start": weight, **zeros}
 
@@ -220,7 +220,7 @@ def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> C
 
     Args:
         lr: a factor for schedules, in [0, inf); all weights with lr > 0 must have the same.
-        momentum: in [0, 1).
+        momentum: decay rate of the momentum, in [0, 1).
         d0: the first d, in (0, inf).
 
     Example:

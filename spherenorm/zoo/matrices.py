@@ -239,7 +239,7 @@ class SelectedMomentum(Rule):
 
     state_names = ("momentum",)
 
-    vectors = "refuse"
+    vector_policy = "refuse"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         momentum = state["momentum"] + update.direction
@@ -515,7 +515,7 @@ class PostStepDecay(Rule):
     rule: Rule
     share: Scalar = hyper("[0, inf)")
 
-    ends = True
+    uses_endpoint = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         shrinks = update.weight * update.direction > 0

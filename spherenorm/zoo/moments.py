@@ -31,7 +31,7 @@ NON_NEGATIVE = Interval.parse("[0, inf)")
 
 
 @dataclass(frozen=True)
-class GradientScale(Rule):
+class SecondMomentScale(Rule):
     """Divide by the root of Adam's second moment; the first t is 1:
 
         v_t = beta v_{t-1} + (1 - beta) g_t^2,    d / (sqrt(v_t / (1 - beta^t)) + eps).
@@ -44,7 +44,7 @@ class GradientScale(Rule):
             None has one v per entry.
 
     Example:
-        >>> rule = GradientScale(0.9, 0.0)
+        >>> rule = SecondMomentScale(0.9, 0.0)
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0]
         tensor([-1.])
@@ -123,7 +123,7 @@ def amsgrad(
     """
     return chain(
         r.ExponentialAverage(betas[0], bias_correction=True),
-        GradientScale(betas[1], eps, largest=True),
+        SecondMomentScale(betas[1], eps, largest=True),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -160,7 +160,7 @@ def laprop(
     `spherenorm code laprop` prints it as plain torch.
     """
     return chain(
-        GradientScale(betas[1], eps),
+        SecondMomentScale(betas[1], eps),
         r.ExponentialAverage(betas[0], bias_correction=True),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
@@ -204,7 +204,7 @@ def adam_mini(
     """
     return chain(
         r.ExponentialAverage(betas[0], bias_correction=True),
-        GradientScale(betas[1], eps, view=view),
+        SecondMomentScale(betas[1], eps, view=view),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -436,7 +436,7 @@ def adan(
         lr: learning rate, in [0, inf).
         betas: decay rates of m, v and n, each in [0, 1).
         eps: added to the root of n, in [0, inf).
-        weight_decay: in [0, inf).
+        weight_decay: coefficient of the decay, in [0, inf).
 
     Example:
         >>> rule, weight = adan(lr=0.1, weight_decay=10.0), torch.ones(1)
@@ -690,7 +690,7 @@ def grams(
 
 
 @dataclass(frozen=True)
-class SurpriseClip(Rule):
+class UpdateClip(Rule):
     """Shorten the direction if gradients are larger than their second moment predicts:
 
         d / max(1, s),    s^2 = mean(g^2 / max(v_t / (1 - beta^t), eps^2)).
@@ -703,11 +703,11 @@ class SurpriseClip(Rule):
         KeyError: on the first step, if no earlier rule notes a "second_moment".
 
     Example:
-        >>> rule = sn.chain(sn.rules.AdaptiveMoments(0.0, 0.75), SurpriseClip(0.75))
+        >>> rule = sn.chain(sn.rules.AdaptiveMoments(0.0, 0.75), UpdateClip(0.75))
         >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
         >>> for grad in (0.0, 1.0):
         ...     weight, state = rule.step(weight, torch.tensor([grad]), state)
-        >>> weight  # Adam's step of sqrt(7) / 2, over a surprise of the same size
+        >>> weight  # Adam's step of sqrt(7) / 2, divided by an excess of the same size
         tensor([-1.])
 
     Source: Wortsman et al. 2023 (StableAdamW), arXiv:2304.13013, Algorithm 2.
@@ -722,8 +722,8 @@ class SurpriseClip(Rule):
         square = update.notes["second_moment"]
         expected = square / cast_like(bias_correction(self.beta, state[STEP_KEY]), square)
         min_square = cast_like(self.eps, square) ** 2 * torch.ones_like(square)
-        surprise = safe_sqrt(mean(update.grad**2 / torch.maximum(expected, min_square)))
-        direction = update.direction / torch.where(surprise > 1, surprise, 1)
+        excess = safe_sqrt(mean(update.grad**2 / torch.maximum(expected, min_square)))
+        direction = update.direction / torch.where(excess > 1, excess, 1)
         return update.replace(direction=direction), {}
 
 
@@ -764,7 +764,7 @@ def stable_adamw(
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
-        SurpriseClip(betas[1], eps),
+        UpdateClip(betas[1], eps),
         r.StepSize(lr),
     )
 

@@ -94,7 +94,7 @@ class WeightRms(Rule):
     """Multiply by the weight's root mean square, or by a minimum: d max(min_rms, rms(w)).
 
     Args:
-        min_rms: in (0, inf).
+        min_rms: the minimum of the factor, in (0, inf).
 
     Example:
         >>> WeightRms().step(torch.tensor([3.0, -3.0]), torch.tensor([1.0, 0.0]), {})[0]
@@ -340,8 +340,8 @@ class EigenbasisMoments(Rule):
 
     state_names = (STEP_KEY, "exp_avg", "exp_avg_sq", "left", "right", "left_basis", "right_basis")
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
@@ -486,8 +486,8 @@ class KroneckerRoots(Rule):
 
     state_names = (STEP_KEY, "left", "right", "left_root", "right_root")
 
-    vectors = "refuse"
-    whole = True
+    vector_policy = "refuse"
+    needs_whole_weight = True
 
     def init(self, weight: Tensor) -> State:
         x = torch.zeros_like(ROWS.rows(weight))

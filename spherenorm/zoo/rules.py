@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from spherenorm.rules.momentum import Lookahead, ScheduleFree, TrendLookahead
 from spherenorm.support import unknown_attribute
-from spherenorm.zoo.averages import SlowGradient, WeightedSum
+from spherenorm.zoo.averages import AddSlowAverage, WeightedSum
 from spherenorm.zoo.distance import DAdaptation, ProdigyStep
 from spherenorm.zoo.matrices import (
     Alternate,
@@ -17,9 +17,9 @@ from spherenorm.zoo.moments import (
     AdoptScale,
     CenteredMoments,
     DifferenceMoments,
-    GradientScale,
     GradientSign,
-    SurpriseClip,
+    SecondMomentScale,
+    UpdateClip,
     VarianceReduction,
 )
 from spherenorm.zoo.preconditioners import (
@@ -32,6 +32,7 @@ from spherenorm.zoo.preconditioners import (
 )
 
 __all__ = [
+    "AddSlowAverage",
     "AdoptScale",
     "Alternate",
     "CenteredMoments",
@@ -40,7 +41,6 @@ __all__ = [
     "DifferenceMoments",
     "EigenbasisMoments",
     "FactoredScale",
-    "GradientScale",
     "GradientSign",
     "KroneckerRoots",
     "Lookahead",
@@ -50,10 +50,10 @@ __all__ = [
     "RmsLength",
     "RmsLimit",
     "ScheduleFree",
+    "SecondMomentScale",
     "SelectedMomentum",
-    "SlowGradient",
-    "SurpriseClip",
     "TrendLookahead",
+    "UpdateClip",
     "VarianceReduction",
     "WeightRms",
     "WeightedSum",

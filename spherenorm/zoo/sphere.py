@@ -86,7 +86,7 @@ def layca(lr: Scalar = 3e-3, momentum: Scalar = 0.0, view: ViewLike = "layer") -
 
     Args:
         lr: the tangent of the angle of a step, in [0, inf).
-        momentum: in [0, 1).
+        momentum: decay rate of the momentum, in [0, 1).
         view: splits a weight into the units that turn.
 
     Example:
@@ -152,7 +152,7 @@ def oblique_sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.9, view: ViewLike = "cha
 
     Args:
         lr: learning rate, in [0, inf).
-        momentum: in [0, 1).
+        momentum: decay rate of the momentum, in [0, 1).
         view: "channel" for rows, "dim=1" for columns.
 
     Example:
@@ -303,4 +303,4 @@ def angularmuown(
         r.StepSize(lr),
         r.FixedNorm("channel", 1.0),
     )
-    return chain(r.Gain(direction, gain_adam(lr * gain_ratio, betas)))
+    return chain(r.GainAndDirection(direction, gain_adam(lr * gain_ratio, betas)))

@@ -1,4 +1,4 @@
-"""The audit: arguments, figures, refusals, doubts, and that it leaves everything as it was."""
+"""The audit: arguments, figures, refusals, caveats, and that it leaves everything as it was."""
 
 import copy
 import json
@@ -110,12 +110,16 @@ def test_the_statistic_is_the_share_of_eps_in_the_variance(eps, std):
     (finding,) = audit(model, torch.arange(64))
     share = eps / (std**2 + eps)
     assert (finding.tested, finding.units, finding.silent) == ("channel", 64, 0)
-    assert max(finding.limit, finding.elsewhere) < 1e-6
+    assert max(finding.at_tiny_eps, finding.at_jittered_points) < 1e-6
     # The largest of 64 statistics, each of which is the share times a standard normal variable.
-    assert 0.5 * share < finding.here < 5 * share
+    assert 0.5 * share < finding.at_own_point < 5 * share
     assert finding.view == ("channel" if share < 0.3 else None)
     if finding.view:
-        assert finding.verdict is Verdict.UP_TO_EPS if finding.here > 1e-3 else Verdict.INVARIANT
+        assert (
+            finding.verdict is Verdict.UP_TO_EPS
+            if finding.at_own_point > 1e-3
+            else Verdict.INVARIANT
+        )
 
 
 def test_a_loss_may_have_parameters_and_take_targets_and_the_model():
@@ -123,7 +127,7 @@ def test_a_loss_may_have_parameters_and_take_targets_and_the_model():
     criterion = nn.Linear(2, 1)
     result = audit(model, x(), loss=lambda y: criterion(y).mean() + (y - targets).square().sum())
     assert [finding.view for finding in result] == ["channel", None]
-    assert not result.doubts
+    assert not result.caveats
 
     def penalized(model, output):
         return F.mse_loss(output, targets) + model[0].weight.square().sum()
@@ -189,7 +193,7 @@ def test_skipped_parameters_have_a_reason():
 
 def test_the_result_prints_and_is_json():
     result = audit(normed(nn.Linear(5, 2)), 10 * x())  # so that no eps matters
-    assert result.share == 30 / 57
+    assert result.invariant_share == 30 / 57
     assert re.search(r"0.weight +5 x 6 +invariant +channel", str(result))
     assert "52.6 % of 57 parameters scale-invariant" in str(result)
     entries = json.loads(json.dumps(result.to_dict()))
@@ -199,7 +203,7 @@ def test_the_result_prints_and_is_json():
     assert result[0] is next(iter(result))
     assert len(result[:1]) == 1
     (unseen,) = audit(filled(nn.Linear(6, 2), 0, "weight"), 0 * x()).to_dict()["findings"]
-    assert unseen["here"] is None
+    assert unseen["at_own_point"] is None
 
 
 def counted(self, x):
@@ -232,7 +236,7 @@ FOREIGN = nn.Parameter(torch.ones(2))
 )
 def test_what_makes_an_audit_doubtful_is_said(model, count, doubt, view):
     result = audit(model(), x(count))
-    assert [doubt in caveat for caveat in result.doubts] == [True] * bool(doubt)
+    assert [doubt in caveat for caveat in result.caveats] == [True] * bool(doubt)
     assert [finding.view for finding in result] == [view, None] or count == 2
 
 

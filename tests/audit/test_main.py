@@ -70,7 +70,7 @@ def test_json(run, name):
     result = json.loads(output)
     assert code == 0
     assert [finding["view"] for finding in result["findings"]] == ["layer", None]
-    assert result["share"] == 30 / 57
+    assert result["invariant_share"] == 30 / 57
 
 
 @pytest.mark.parametrize(

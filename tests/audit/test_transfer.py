@@ -116,7 +116,7 @@ def test_the_orientation_of_a_weight_decides_and_not_its_shape():
         "head": 0.25,
         "copied": 1.0,
     }
-    assert [doubt.partition(":")[0] for doubt in groups.doubts] == ["copied"]
+    assert [doubt.partition(":")[0] for doubt in groups.caveats] == ["copied"]
     assert "in x4, out x4" in str(groups)
     assert "doubtful: copied" in str(groups)
 
@@ -127,7 +127,7 @@ def test_held_norms_keep_their_turn_or_say_that_the_rule_is_open():
     groups = sn.param_groups(
         mlp(WIDER), INPUTS, "hyperball", base=mlp(WIDTH), transfer=sn.transfer.spectral()
     )
-    assert [doubt.split(":")[0] for doubt in groups.doubts] == ["2.weight", "4.weight"]
+    assert [doubt.split(":")[0] for doubt in groups.caveats] == ["2.weight", "4.weight"]
 
 
 def test_a_width_that_stays_changes_nothing():

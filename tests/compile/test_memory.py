@@ -231,7 +231,9 @@ def test_rows_without_entries_have_states_that_step(executor, choose):
 
     def gained(lr=LR):
         gain = sn.chain(sn.rules.DecoupledDecay(0.5), sn.rules.StepSize(lr))
-        return sn.chain(sn.rules.Gain(sn.rules.StepSize(lr), gain, "channel", start="one"))
+        return sn.chain(
+            sn.rules.GainAndDirection(sn.rules.StepSize(lr), gain, "channel", start="one")
+        )
 
     weight = torch.nn.Parameter(torch.randn(5, 0))
     optimizer, state = sn.torch_optimizer(gained)([weight]), gained().init(weight.detach())

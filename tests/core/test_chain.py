@@ -131,7 +131,7 @@ NAMES = {
         ("momentum", "momentum_2", "momentum_3"),
     ),
     "within a rule, counted": (
-        [r.Gain(r.HeavyBall(0.5), r.AdaptiveMoments(0.9, 0.9)), r.HeavyBall(0.1)],
+        [r.GainAndDirection(r.HeavyBall(0.5), r.AdaptiveMoments(0.9, 0.9)), r.HeavyBall(0.1)],
         ("step", "gain", "momentum", *MOMENTS, "momentum_2"),
     ),
     "within a user's rule": (

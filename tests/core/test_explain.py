@@ -110,7 +110,7 @@ def test_the_code_has_the_source_and_the_variables_of_the_rule(executor):
     assert code in str(explanation)
     assert "of conv" in code.splitlines()[0]
     (line,) = [line for line in code.splitlines() if "_squared_grad = " in line]
-    assert line.endswith("invariance.py:198: squared_grad = grad * grad")
+    assert line.endswith("invariance.py:200: squared_grad = grad * grad")
     assert sn.explain(optim.AdamP([weight])).code == ()
 
 

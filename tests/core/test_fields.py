@@ -81,9 +81,13 @@ REFUSED = {
         ("HeavyBall: buffer", "step"),
     ),
     "two states of one name": (
-        lambda: r.Gain(r.StepSize(0.1), r.StepSize(0.1), free=True, buffer="length").state_keys,
+        lambda: (
+            r.GainAndDirection(
+                r.StepSize(0.1), r.StepSize(0.1), free_norm=True, buffer="length"
+            ).state_keys
+        ),
         ValueError,
-        ("Gain", "length"),
+        ("GainAndDirection", "length"),
     ),
     "in a recipe": (
         lambda: sn.bind("sgd", lr=-1).rule,

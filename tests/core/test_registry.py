@@ -237,6 +237,10 @@ def test_an_exported_optimizer_class_is_its_recipe():
     assert str(sn.export(sn.optim.AdamP)) == str(sn.export("adamp"))
 
 
+def test_the_class_of_a_rule_makes_one():
+    assert sn.find_recipe(r.StepSize) is r.StepSize
+
+
 def test_a_class_of_something_else_is_no_recipe():
     optimizer = sn.optim.SGD([torch.ones(2)])
     for other, named in (

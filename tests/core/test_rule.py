@@ -290,7 +290,10 @@ def test_a_class_in_the_place_of_a_rule_is_refused():
         sn.chain(Reads, r.StepSize(0.1))
 
 
-@pytest.mark.parametrize("name", ["name", "vectors", "whole", "ends", "needs_flat_space"])
+@pytest.mark.parametrize(
+    "name",
+    ["name", "vector_policy", "needs_whole_weight", "uses_endpoint", "needs_flat_space"],
+)
 def test_a_field_with_the_name_of_a_flag_is_refused(name):
     """Without the error the field would decide who steps a sharded weight, say."""
     with pytest.raises(TypeError, match=f"Mine: rename the field `{name}`"):

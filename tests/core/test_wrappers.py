@@ -405,7 +405,7 @@ def test_what_a_wrapper_would_undo_is_refused_with_the_order_that_works(name, en
 
 def test_a_rule_that_ends_a_step_declares_it():
     class Halfway(sn.Rule):
-        ends = True
+        uses_endpoint = True
 
         def update(self, update, state):
             return update.replace(direction=0.5 * update.direction), {}
@@ -442,8 +442,8 @@ def test_a_graft_of_rows_has_the_length_of_each():
 def test_a_name_that_two_grafted_recipes_have_is_two():
     bound = sn.bind("graft(graft(muon, adamw), adamw)", length_eps=1e-3, base_length_eps=1e-4)
     outer = bound.rule.rules[0]
-    assert outer.length.rules[0].eps == 1e-3
-    assert outer.rule.rules[0].length.rules[0].eps == 1e-4
+    assert outer.magnitude.rules[0].eps == 1e-3
+    assert outer.direction.rules[0].magnitude.rules[0].eps == 1e-4
 
 
 def test_a_parameter_without_default_is_the_recipes():

@@ -76,7 +76,7 @@ class Dishonest:
 class Notes(sn.Rule):
     """Notes for the rules behind."""
 
-    whole = False
+    needs_whole_weight = False
 
     def update(self, update: Any, state: Any) -> Any:
         return update.replace(notes={"length": update.direction.abs()}), {}
@@ -318,7 +318,7 @@ APART = [
         "update sums what lies in this process",
         "sharded",
         "the weight",
-        whole=False,
+        needs_whole_weight=False,
         average=scaled(lambda self, u: 1 + local(u.direction).abs().sum()),
     ),
 ]

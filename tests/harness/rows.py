@@ -95,7 +95,7 @@ def apart(lr: float = 0.1, momentum: float = 0.9, betas: tuple[float, float] = (
     """
     moved = chain(rules.RadialProjection("channel"), rules.HeavyBall(momentum), rules.StepSize(lr))
     gain = chain(rules.AdaptiveMoments(*betas, eps=1e-2), rules.StepSize(lr))
-    return chain(rules.Gain(moved, gain, free=True))
+    return chain(rules.GainAndDirection(moved, gain, free_norm=True))
 
 
 averaged_mine = wrappers.averaged(mine)

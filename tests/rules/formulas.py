@@ -106,17 +106,17 @@ def pinned(h, radius="initial"):
     return h.w - radii.get(radius, radius) * end / (norm(end) or 1)
 
 
-def gained(h, lr, gain_lr, start="norm", free=False):
+def gained(h, lr, gain_lr, start="norm", free_norm=False):
     """w = g v, or g v / |v| with v free, where g, or its softplus, and |v| are remembered."""
     p = math.log(math.e - 1) if start == "one" else norm(h.ws[0])
     length = norm(h.ws[0])
 
     def scale():
-        return (np.logaddexp(0, p) if start == "one" else p) / (length if free else 1)
+        return (np.logaddexp(0, p) if start == "one" else p) / (length if free_norm else 1)
 
     for w, d in zip(h.ws, h.ds, strict=True):
         v = w / (scale() or 1)
-        slope = v @ d / (length if free else 1)
+        slope = v @ d / (length if free_norm else 1)
         v = v - lr * scale() * d
         p = p - gain_lr * slope * (np.exp(-np.logaddexp(0, -p)) if start == "one" else 1)
         length = norm(v)
@@ -203,9 +203,9 @@ FORMS = {
     "NormalizedUpdate": unit(
         r.NormalizedUpdate, normalized, {}, {"eps": 0.2}, {"length": "weight"},
         {"length": "weight", "beta": 0.8, "eps": 0.1}),
-    "Graft": unit(lambda view: r.Graft(r.RadialProjection(view), view), turned),
-    "GraftNorm": unit(
-        lambda view, lr: r.GraftNorm(r.RadialProjection(view), r.StepSize(lr), view),
+    "KeepNorm": unit(lambda view: r.KeepNorm(r.RadialProjection(view), view), turned),
+    "Graft": unit(
+        lambda view, lr: r.Graft(r.RadialProjection(view), r.StepSize(lr), view),
         lambda h, lr: lr * turned(h), {"lr": 0.3}),
     "ScheduleFree": whole(
         r.ScheduleFree, schedule_free, {"beta": 0.7, "lr": 0.3},
@@ -247,10 +247,10 @@ FORMS = {
         ends=True),
     "Retraction": unit(
         lambda view: r.Retraction(r.NormalizedUpdate(view)), lambda h: pinned(h, 1.0), ends=True),
-    "Gain": unit(
+    "GainAndDirection": unit(
         lambda view, lr, gain_lr, **given:
-            r.Gain(r.StepSize(lr), r.StepSize(gain_lr), view, **given),
-        gained, {"lr": 0.1, "gain_lr": 0.2}, {"lr": 0.1, "gain_lr": 0.2, "free": True},
+            r.GainAndDirection(r.StepSize(lr), r.StepSize(gain_lr), view, **given),
+        gained, {"lr": 0.1, "gain_lr": 0.2}, {"lr": 0.1, "gain_lr": 0.2, "free_norm": True},
         {"lr": 0.1, "gain_lr": 0.2, "start": "one"}, ends=True),
     "a chain": whole(
         lambda lr, weight_decay: sn.chain(r.StepSize(lr), r.DecoupledDecay(weight_decay)),

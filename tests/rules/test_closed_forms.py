@@ -52,7 +52,7 @@ class Turned(sn.Rule):
         return update.replace(direction=update.grad * (0.5 + update.weight)), state
 
 
-HELD = ("FixedNorm", "TargetNormDecay", "Gain")
+HELD = ("FixedNorm", "TargetNormDecay", "GainAndDirection")
 """Rules that refuse a unit of 0, whose norm they would hold."""
 
 

@@ -139,7 +139,7 @@ NEAR = {
     "adamw": {}, "sgdp": {"momentum": 0.9}, "muon": {}, "soap": {}, "normuon": {}, "sgdw": {},
     "adamh": {}, "prodigy": {"only": ("exp_avg", "exp_avg_sq")}, "averaged(adam)": {},
 }  # fmt: skip
-"""Recipes of one and several states, of matrices, and one that measures all weights together."""
+"""Recipes of one and several states, of matrices, and one that needs sums over all weights."""
 
 
 COMPILED = pytest.param(

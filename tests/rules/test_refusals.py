@@ -87,8 +87,12 @@ def test_a_radius_is_a_positive_number(name):
         ("AccumulatedInvarianceTest", {"per": "row"}, ["per", "row", "unit"]),
         ("FixedNorm", {"radius": "first"}, ["radius", "first", "initial", "shape"]),
         ("TargetNormDecay", {"radius": "current"}, ["radius", "current", "initial"]),
-        ("Gain", {"start": "two"}, ["start", "two", "norm", "one"]),
-        ("Gain", {"start": "one", "free": True}, ["free", "start", "one", "norm"]),
+        ("GainAndDirection", {"start": "two"}, ["start", "two", "norm", "one"]),
+        (
+            "GainAndDirection",
+            {"start": "one", "free_norm": True},
+            ["free_norm", "start", "one", "norm"],
+        ),
     ],
 )
 def test_names_are_among_the_known_ones(name, given, named):
@@ -99,7 +103,9 @@ def test_names_are_among_the_known_ones(name, given, named):
 VIEWED = [name for name in RULES if hasattr(make(name), "view")]
 
 
-@pytest.mark.parametrize("name", sorted({*VIEWED} - {"Graft"}))  # which refuses at its first step
+@pytest.mark.parametrize(
+    "name", sorted({*VIEWED} - {"KeepNorm"})
+)  # which refuses at its first step
 def test_a_weight_without_such_units_is_refused_at_its_start(name):
     for view in ("dim=2", "groups=2"):
         with refuses(view, (3, 4)):
@@ -130,7 +136,7 @@ def test_a_rule_of_matrices_refuses_a_vector(name):
         ("FixedNorm", {"radius": "intended"}, False), ("FixedNorm", {"radius": 1.0}, False),
         ("FixedNorm", {"radius": "shape"}, False),
         ("TargetNormDecay", {}, True), ("TargetNormDecay", {"radius": 1.0}, False),
-        ("Gain", {}, True), ("Gain", {"start": "one"}, False),
+        ("GainAndDirection", {}, True), ("GainAndDirection", {"start": "one"}, False),
     ],
 )  # fmt: skip
 def test_a_unit_of_0_is_refused_where_it_would_never_move(name, given, refused, dtype):
@@ -176,14 +182,14 @@ def test_projection_and_ratio_need_a_test_before_them():
         sn.chain(rule).step(weight, weight, {})
 
 
-def test_a_gain_refuses_rules_that_measure_all_weights():
+def test_a_gain_refuses_rules_with_sums_over_all_weights():
     class Sized(sn.Rule):
         def global_sum_terms(self, update, state):
             return {"size": update.grad.norm()}
 
     for given in ((Sized(), r.Sign()), (r.Sign(), sn.chain(Sized()))):
-        with refuses("Gain", "measure"):
-            r.Gain(*given)
+        with refuses("GainAndDirection", "sums over all weights"):
+            r.GainAndDirection(*given)
 
 
 @pytest.mark.parametrize("text", ["[0, 1)", "[0, 1]", "(0, inf)", "(-inf, 1]"])

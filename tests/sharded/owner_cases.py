@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import spherenorm as sn
-from spherenorm.compile import owners
+from spherenorm.compile.sharded import owners
 from spherenorm.rules import orthogonalize
 from tests.sharded.cases import many
 from tests.sharded.world import apart, mesh, placed, whole
@@ -487,7 +487,7 @@ def strided(grad: Tensor, part: Any) -> Any:
     """The gradient, placed as a weight: torch places no tensor by `_StridedShard`."""
     from torch.distributed.tensor import DTensor
 
-    from spherenorm.compile.shards import region_at
+    from spherenorm.compile.sharded.shards import region_at
 
     at = part.device_mesh.get_coordinate()
     region = region_at(grad.shape, part.device_mesh.shape, at, part.placements)

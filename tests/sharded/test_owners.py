@@ -3,8 +3,8 @@
 import pytest
 import torch.distributed as dist
 
-from spherenorm.compile.owners import assign_owners
-from spherenorm.compile.shards import Region, region_at
+from spherenorm.compile.sharded.owners import assign_owners
+from spherenorm.compile.sharded.shards import Region, region_at
 from tests.sharded import owner_cases, world
 from tests.sharded.test_sharded import table
 

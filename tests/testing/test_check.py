@@ -180,7 +180,7 @@ def test_a_report_is_a_table_of_promises():
     report = check(honest, beta=0.5, only=("finite", "pure"))
     assert isinstance(report, Report)
     assert [result.name for result in report] == ["pure", "finite"], "in the order of PROPERTIES"
-    assert report["finite"] == report.findings[1]
+    assert report["finite"] == report.results[1]
     assert report.recipe.endswith(":honest")
     head, columns, *lines = str(report).splitlines()
     assert head == report.recipe
@@ -190,7 +190,7 @@ def test_a_report_is_a_table_of_promises():
     mixed = Report("mine", (failed, PromiseResult("law", "refused", "no law")))
     assert not mixed.passed
     assert mixed.failed == (failed,)
-    assert Report("mine", mixed.findings[1:]).passed
+    assert Report("mine", mixed.results[1:]).passed
 
 
 def test_wrong_requests_are_refused():

@@ -12,7 +12,7 @@ or `spherenorm theory sgdp` in a shell. From a recipe to its law:
    are known (`spherenorm_theory.vectors`); `one_step` in `spherenorm_theory.step` is the result.
 3. `spherenorm_theory.norm_law`: `norm_growth` makes it a law of the norm, a `NormLaw`, which
    `spherenorm_theory.verify` compares with the code.
-4. `spherenorm_theory.equilibria`: `equilibrium` and `turn_at_rest` are laws of many steps.
+4. `spherenorm_theory.equilibria`: `equilibrium` and `equilibrium_turn` are laws of many steps.
 5. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
    function that returns a `Proof`.
 6. `spherenorm_theory.checks`: `check` and others compare laws with float64 runs of the recipe.
@@ -21,15 +21,15 @@ or `spherenorm theory sgdp` in a shell. From a recipe to its law:
 A module imports only from those above it in this list.
 """
 
-from spherenorm.testing import PROPERTIES, RecipeUnderTest, RefusedError
+from spherenorm.testing import PROPERTIES, NotApplicable, RecipeUnderTest
 from spherenorm_theory.checks import Check, check, check_equilibrium, check_turn
 from spherenorm_theory.claim import Proof
 from spherenorm_theory.equilibria.equilibrium import (
     Equilibrium,
     equilibrium,
+    equilibrium_turn,
     growth_ratio,
     rotational_rate,
-    turn_at_rest,
 )
 from spherenorm_theory.equilibria.mean_field import NoEquilibriumError
 from spherenorm_theory.norm_law import NormLaw, norm_growth
@@ -56,6 +56,7 @@ __all__ = [
     "check_turn",
     "equation_4",
     "equilibrium",
+    "equilibrium_turn",
     "false_positive_law",
     "false_positive_rate",
     "growth_ratio",
@@ -65,7 +66,6 @@ __all__ = [
     "rotational_rate",
     "run_law",
     "trace",
-    "turn_at_rest",
 ]
 
 
@@ -73,7 +73,7 @@ def _law_property(under_test: RecipeUnderTest) -> str:
     """Derive the law of a recipe, for the promise "law" of `spherenorm.testing.check`.
 
     Raises:
-        RefusedError: there is no law that agrees with the code, and why.
+        NotApplicable: there is no law that agrees with the code, and why.
     """
     recipe, values = under_test.bound.recipe, under_test.bound.hyper_parameters
     defaults = under_test.bound.defaults
@@ -81,7 +81,7 @@ def _law_property(under_test: RecipeUnderTest) -> str:
     try:
         law = norm_growth(recipe, **changed)
     except ValueError as error:
-        raise RefusedError(str(error)) from error
+        raise NotApplicable(str(error)) from error
     return show(law.equation)
 
 

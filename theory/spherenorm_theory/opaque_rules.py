@@ -7,7 +7,7 @@ scale, view and precision are hidden in the letter.
 | letter | rule | known |
 |---|---|---|
 | O | `Orthogonalize` | degree 0; \|O\|^2 = c^2 q rank, c the rule's scale, q measured |
-| N | `Graft`, in a recipe with O | degree 0; the length of its argument |
+| N | `KeepNorm`, in a recipe with O | degree 0; the length of its argument |
 | T | `StiefelProjection` | nothing |
 
 In |O|^2 = c^2 q rank, q is the mean square of the singular values that `Orthogonalize` leaves, over
@@ -123,7 +123,7 @@ def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
     """
     types: tuple[type[Rule], ...] = (r.Orthogonalize, r.StiefelProjection)
     if any(isinstance(part, r.Orthogonalize) for part in rule.walk()):
-        types = (*types, r.Graft)
+        types = (*types, r.KeepNorm)
     replaced: list[Rule] = []
 
     def exchange(x: Any) -> Any:

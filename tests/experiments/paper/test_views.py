@@ -103,4 +103,4 @@ def test_the_audit_finds_what_normalization_makes_invariant(name):
 def test_the_share_of_scale_invariant_parameters_is_the_papers(name, share):
     torch.manual_seed(0)
     found = audit(FULL[name](), torch.randn(8, 3, 32, 32), views=("channel",))
-    assert round(100 * found.share, 1) == share
+    assert round(100 * found.invariant_share, 1) == share

@@ -12,7 +12,7 @@ from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.probes import MeasuredStep
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Regime, Spec
-from spherenorm_theory import turn_at_rest
+from spherenorm_theory import equilibrium_turn
 from tests.experiments.fabricated import result
 
 BYTES = "spherenorm_experiments.byte_model:ByteModel"
@@ -52,9 +52,9 @@ ARM = Place("bytes", "Adam, Hyperball")
 def test_a_hyperball_has_a_law_with_momentum():
     betas, lr = {"betas": [0.9, 0.95]}, 1 / 16
     law = norm_control.law_with_momentum(Spec(BYTES, "hyperball(adamw)", {"lr": lr, **betas}))
-    assert law(lr) == turn_at_rest("hyperball(adamw)", lr=lr, betas=(0.9, 0.95)) < math.atan(lr)
+    assert law(lr) == equilibrium_turn("hyperball(adamw)", lr=lr, betas=(0.9, 0.95)) < math.atan(lr)
     law = norm_control.law_with_momentum(Spec(BYTES, "hyperball(muon)", {"lr": lr}))
-    assert law(lr) == turn_at_rest("hyperball(muon)", lr=lr) < math.atan(lr)
+    assert law(lr) == equilibrium_turn("hyperball(muon)", lr=lr) < math.atan(lr)
     for recipe, given in (("adamw", betas), ("rotational(adamw)", betas)):
         assert norm_control.law_with_momentum(Spec(BYTES, recipe, {"lr": lr, **given})) is None
 
@@ -125,7 +125,7 @@ def test_stationary_numbers_are_of_hidden_weights_in_the_second_half():
 @pytest.fixture
 def law(monkeypatch):
     """AdamW's turn in equilibrium is twice its rate, and momentum changes nothing on hyperballs."""
-    monkeypatch.setattr(norm_control, "_turn_at_rest", lambda *given: math.atan(given[-1]))
+    monkeypatch.setattr(norm_control, "_equilibrium_turn", lambda *given: math.atan(given[-1]))
     monkeypatch.setattr(norm_control, "_turn_under_decay", lambda _, rate: 2 * rate)
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.interface import WeightStep
-from spherenorm.compile.messages import Members, round_up, view_as
-from spherenorm.compile.shards import Region, region_at
+from spherenorm.compile.sharded.messages import Members, round_up, view_as
+from spherenorm.compile.sharded.shards import Region, region_at
 from spherenorm.torch_internals import copy_tensors
 
 MAX_OWNED_BYTES = 2**30

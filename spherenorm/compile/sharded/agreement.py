@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.interface import Path, WeightStep
-from spherenorm.compile.messages import Header, Members, Status, digest_of
-from spherenorm.compile.owners import (
+from spherenorm.compile.sharded.messages import Header, Members, Status, digest_of
+from spherenorm.compile.sharded.owners import (
     Route,
     Tensors,
     WeightKind,
@@ -25,7 +25,7 @@ from spherenorm.compile.owners import (
     split_by_bytes,
     tensors_of,
 )
-from spherenorm.compile.shards import is_distributed
+from spherenorm.compile.sharded.shards import is_distributed
 
 OwnerStep = Callable[[Mapping[int, WeightStep]], dict[int, Tensors]]
 """Steps whole weights by their positions, and returns the new weights and states."""
