@@ -8,6 +8,9 @@ import textwrap
 from typing import Any
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Warns", "Yields")
+LINE_LENGTH = 88
+"""Columns of a line of code; wider ones are cut off at 1280 pixels, beside the contents."""
+
 _SECTION = re.compile(rf"^({'|'.join(SECTIONS)}|Examples?):\n((?:[ ]{{4}}.*\n|\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^(\*{0,2}\w[\w, *.]*): (.*(?:\n(?: +.*)?$)*)", re.MULTILINE)
 _CODE = re.compile(r"(`[^`]+`|(?<!\S)\*{1,2}\w[^*]*[\w.]\*{1,2}(?!\w))")
@@ -49,7 +52,7 @@ def summary(thing: Any) -> str:
     line = " ".join(paragraph.split())
     if line.endswith(":"):
         formulas = text.partition("\n\n")[0].splitlines()
-        line += " " + "; ".join(f"`{formula.strip()}`" for formula in formulas)
+        line += " " + "; ".join(f"`{formula.strip().rstrip(',')}`" for formula in formulas)
     return escaped(line)
 
 
@@ -72,7 +75,7 @@ def _prose(text: str) -> str:
     parts = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         if block.startswith("    "):
-            parts.append(f"```text\n{textwrap.dedent(block)}\n```")
+            parts.append(f"```text\n{_broken(textwrap.dedent(block))}\n```")
         elif block.startswith("|"):
             parts.append(block)
         elif block.startswith("Source:"):
@@ -80,6 +83,18 @@ def _prose(text: str) -> str:
         elif block.strip():
             parts.append(escaped(block))
     return "\n\n".join(parts)
+
+
+def _broken(block: str) -> str:
+    """Return a block whose lines of more than `LINE_LENGTH` break between formulas."""
+    lines = []
+    for line in block.split("\n"):
+        rest = line
+        while len(rest) > LINE_LENGTH and (end := rest.rfind(",    ", 0, LINE_LENGTH)) > 0:
+            lines.append(rest[: end + 1])
+            rest = rest[end + 1 :].strip()
+        lines.append(rest)
+    return "\n".join(lines)
 
 
 def _section(name: str, text: str) -> str:

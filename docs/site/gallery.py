@@ -7,7 +7,7 @@ import html
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
@@ -26,6 +26,9 @@ from spherenorm import (
 )
 from spherenorm.registry import is_builtin
 from spherenorm_theory import TraceError, norm_growth
+
+SHARED_PACKAGES = ("spherenorm.recipes", "spherenorm.zoo")
+"""Packages with functions that make a part of several chains."""
 
 FAMILIES = {
     "spherenorm.recipes.sgd": "SGD and its variants",
@@ -142,8 +145,20 @@ def _signature(name: str) -> str:
 
 
 def _definition(recipe: Recipe) -> str:
-    """Return the source of a recipe without its docstring."""
-    source = textwrap.dedent(inspect.getsource(recipe))
+    """Return the source of a recipe and of the functions that share its chain with others."""
+    function = inspect.unwrap(recipe)
+    names = function.__code__.co_names
+    helpers = (function.__globals__.get(name) for name in names)
+    shared = [
+        helper
+        for helper in helpers
+        if inspect.isfunction(helper) and helper.__module__.startswith(SHARED_PACKAGES)
+    ]
+    return "\n\n\n".join(map(_without_docstring, [function, *shared]))
+
+
+def _without_docstring(function: Callable[..., Any]) -> str:
+    source = textwrap.dedent(inspect.getsource(function))
     head, _, rest = source.partition('"""')
     body = rest.rpartition('"""')[2]
     return f"{head.rstrip()}{body.rstrip()}" if rest else source.rstrip()
@@ -214,11 +229,16 @@ RULE_FAMILIES = {
 """Titles of the families of rules, by the module of `spherenorm.rules` that defines them."""
 
 
+def _breakable(name: str) -> str:
+    """Return a name that a narrow column breaks between its words: Heavy<wbr>Ball."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "<wbr>", name)
+
+
 def _rules() -> str:
     families: dict[str, list[str]] = {title: [] for title in RULE_FAMILIES.values()}
     for name, cls in _public_rules():
         row = (
-            f"| [{name}](#{target(f'spherenorm.rules.{name}', cls)}) "
+            f"| [{_breakable(name)}](#{target(f'spherenorm.rules.{name}', cls)}) "
             f"| {cell(summary(cls))}{_fields(cls)}{_states(cls)} |\n"
         )
         families[RULE_FAMILIES[cls.__module__.rpartition(".")[2]]].append(row)

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from docs.site.docstring import text_to_markdown, to_markdown
+from docs.site.docstring import LINE_LENGTH, text_to_markdown, to_markdown
+from spherenorm.support import split_at_commas
 
 MODULES = {
     "spherenorm": "The most used classes and functions.",
@@ -131,7 +132,29 @@ def _signature(name: str, thing: Any) -> str:
     signature = signature.replace(parameters=parameters, return_annotation=signature.empty)
     text = re.sub(r"<(?:[^<>]|<[^<>]*>)* at 0x[0-9a-f]+>", "...", str(signature))
     kind = "class " if inspect.isclass(thing) else ""
-    return f"```python\n{kind}{name}{text}\n```\n\n"
+    return f"```python\n{_wrapped(f'{kind}{name}', text)}\n```\n\n"
+
+
+def _wrapped(head: str, signature: str) -> str:
+    """Return a name and its signature in lines of at most `LINE_LENGTH`.
+
+    They break between parameters, as a formatter breaks a call.
+    """
+    if len(head) + len(signature) <= LINE_LENGTH:
+        return head + signature
+    lines, line = [], "   "
+    for parameter in map(_shortened, split_at_commas(signature[1:-1])):
+        if len(line) + len(parameter) + 2 > LINE_LENGTH:
+            lines.append(line)
+            line = "   "
+        line += f" {parameter},"
+    return "\n".join([f"{head}(", *lines, line, ")"])
+
+
+def _shortened(parameter: str) -> str:
+    """Return a parameter, whose default is left out where it would take a line of its own."""
+    name, equals, default = parameter.partition("=")
+    return parameter if len(default) <= LINE_LENGTH // 2 else f"{name}{equals}..."
 
 
 def _methods(thing: Any) -> list[tuple[str, Any]]:

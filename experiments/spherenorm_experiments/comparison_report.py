@@ -336,8 +336,10 @@ def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
         condition, better = results[0].condition, results[0].better
         metric = with_direction([(metric_of(results), better)])
         place, paper_figures = condition.place, condition.figures
-        pictures += [_at_each(results, name, metric) for name in _tuned(results)]
-        pictures.append(_differences(results, metric))
+        pictures += [_at_each(results, name, metric) for name in _tuned(results)
+                     if any(entry.complete_runs[hyper(name)].nunique() > 1 for entry in results
+                            if hyper(name) in entry.complete_runs)]  # fmt: skip
+        pictures.append(_differences(results))
         final = [
             Line(result.name_at_best, result.arm.recipe, result.runs_at_best) for result in results
         ]
@@ -414,9 +416,9 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
     )
 
 
-def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
+def _differences(entries: Sequence[ArmResult]) -> Picture:
     """Return the differences of the pairs: ticks are seeds, bars 95 % intervals."""
-    figure, labels = empty_figure(f"difference, {metric}", ""), list[str]()
+    figure, labels = empty_figure(f"difference in {metric_of(entries)}", ""), list[str]()
     colors = [color for color, _ in line_styles(entry.arm.recipe for entry in entries)]
     for entry, color in zip(entries, colors, strict=True):
         gaps = entry.selected_runs.test - (
@@ -446,6 +448,7 @@ def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
     figure.update_yaxes(type="category", range=[-0.6, len(labels) - 0.4],
                         categoryorder="array", categoryarray=labels[::-1])  # fmt: skip
     figure.update_xaxes(zeroline=True)
+    figure.update_layout(margin_b=60)  # no legend keeps the axis' title apart from the caption
     return Picture(figure, caption)
 
 
@@ -468,10 +471,11 @@ def _scores(
         points = f"{entry.selected_points} (edge)" if entry.edges else entry.selected_points
         selected = [points] if tuned else []
         scores, norms = means[: len(keys)], means[len(keys) :]
-        measured: list[Content] = [*selected, *values, *scores, entry.difference, *norms, *counts]
+        measured: list[Content] = [*scores, entry.difference, *selected, *values, *norms, *counts]
         rows.append((str(entry.place), *measured, *entry.paper_cells(quoted)))
-    headings: list[Heading] = ["arm", *(["taken by seeds"] if tuned else []), *different, *names]
-    headings += ["minus its baseline", *(["norm, last / first"] if growth else [])]
+    headings: list[Heading] = ["arm", *names, "minus baseline"]
+    headings += [*(["chosen by seeds"] if tuned else []), *different]
+    headings += [*(["norm, last / first"] if growth else [])]
     headings += ["seeds", "diverged", *paper_columns(*quoted)]
     paper_setups = "; ".join(
         f"{result.place}: {result.paper_setup}" for result in conditions if result.paper_setup

@@ -107,6 +107,11 @@ class Section:
             return decided
         return [without_verdict(decision, "the smoke tier decides nothing") for decision in decided]
 
+    @functools.cached_property
+    def summary(self) -> Sequence[str]:
+        """What came out, in the study's own sentences; none if it has none."""
+        return self.study.summary(self.results, self.decisions)
+
 
 def sections(
     store: Store, requests: Sequence[Request], wanted: Collection[str] = ()
@@ -356,6 +361,7 @@ def _section_context(section: Section) -> dict[str, Any] | None:
         "claims": lambda: [claim.to_json() for claim in section.decisions],
         "tables": lambda: study.all_tables(results),
         "pictures": lambda: study.pictures(results),
+        "summary": lambda: list(section.summary),
     }
     parts_made: dict[str, list[Any]] = {}
     problems = []
@@ -375,6 +381,7 @@ def _section_context(section: Section) -> dict[str, Any] | None:
         "title": study.title(),
         "short": ", ".join([study.title().split(":")[0], *section.plan.departures]),
         "about": study.about().split("\n\n"),
+        "summary": parts_made["summary"],
         "runs": len(results),
         "planned": results.planned,
         "diverged": _diverged(section),

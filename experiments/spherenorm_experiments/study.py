@@ -59,6 +59,18 @@ class Study:
         """Return the study's pictures; none with nothing in it."""
         return []
 
+    def summary(self, runs: Runs, decisions: Sequence[Decision]) -> Sequence[str]:
+        """Return what came out, in a few sentences; none by default.
+
+        `run` prints them in place of the first table, and the page begins with them and with the
+        first picture.
+
+        Args:
+            runs: those that have ended.
+            decisions: on the study's claims.
+        """
+        return ()
+
     @property
     def claims(self) -> Sequence[Claim]:
         """The study's claims, as rows; a study may also give them as an attribute."""

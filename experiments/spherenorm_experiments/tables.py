@@ -164,6 +164,19 @@ class Table:
         return all(isinstance(cell.value, str) for row in self.rows for cell in row)
 
     @property
+    def is_text(self) -> list[bool]:
+        """True for each column with words in it, which are aligned at the left.
+
+        >>> Table("Runs", ("arm", "lr", "score"), [("SGD", "0.1 ×3", Cell(97.1))]).is_text
+        [True, False, False]
+        """
+        columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.columns)
+        return [
+            any(isinstance(c.value, str) and _WORD.search(c.value) is not None for c in cells)
+            for cells in columns
+        ]
+
+    @property
     def texts(self) -> pd.DataFrame:
         """The cells as they are shown."""
         rows = [[str(cell) for cell in row] for row in self.rows]
@@ -228,6 +241,7 @@ def mean_of(series: pd.Series, form: str) -> Cell:
 
 
 _NUMBER = re.compile(r"-?[0-9.]+")
+_WORD = re.compile(r"[A-Za-z]{2}")
 
 
 def parse_table(text: str) -> list[dict[str, Any]]:
@@ -305,7 +319,7 @@ def to_latex(table: Table) -> str:
 def to_markdown(table: Table) -> str:
     """Return the table in Markdown, numbers as they are shown."""
     texts = table.texts.replace(r"\|", r"\\|", regex=True)
-    rule = ["---", *["---:"] * (len(texts.columns) - 1)]
+    rule = ["---" if is_text else "---:" for is_text in [True, *table.is_text[1:]]]
     lines = [texts.columns.str.replace("|", r"\|"), rule, *texts.to_numpy()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

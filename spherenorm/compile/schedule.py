@@ -4,6 +4,10 @@ A reduction over the whole tensor ends a pass, since what depends on it has to w
 All passes but the last only reduce; the last one computes everything else and writes. A pass
 computes what it needs from the inputs anew, except for sums over rows that an earlier pass has
 saved. Within a pass, a sum over a row ends a loop over its entries.
+
+Outputs that no step reads (`StepGraph.watched`) have passes of their own before the last one. A
+compiler may order the sums of a loop by what else the loop has, so their reductions stay out of the
+loops of the step.
 """
 
 from __future__ import annotations
@@ -168,16 +172,15 @@ def find_gates(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
 
     Returns:
         The indices of the live nodes; and for each node the gate without which no user needs it,
-        or None if it is needed anyway.
+        or None if it is needed anyway, as those of watched outputs are.
     """
     nodes, outputs = graph.nodes, set(graph.outputs.values())
-    alive, users = set(outputs), [list[Node]() for _ in nodes]
-    for node in reversed(nodes):
-        if node.index not in alive:
-            continue
-        for argument in node.arguments:
-            alive.add(argument)
-            users[argument].append(node)
+    read = graph.nodes_of(graph.outputs.keys() - graph.watched)
+    users = [list[Node]() for _ in nodes]
+    for node in nodes:
+        if node.index in read:
+            for argument in node.arguments:
+                users[argument].append(node)
     gates: list[Gate | None] = [None] * len(nodes)
     for node in reversed(nodes):
         gates_of_uses = {
@@ -185,7 +188,7 @@ def find_gates(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
         }
         if len(gates_of_uses) == 1 and node.index not in outputs:
             gates[node.index] = gates_of_uses.pop()
-    return alive, gates
+    return read | graph.nodes_of(graph.watched), gates
 
 
 def _gate_of_use(nodes: list[Node], node: Node, user: Node, gate: Gate | None) -> Gate | None:
@@ -210,22 +213,30 @@ class _Scheduler:
     Attributes:
         alive: indices of the nodes that the outputs depend on.
         gates: for each node the gate without which it is not needed, or None.
+        read: indices of the nodes that outputs which a step reads depend on.
         stage: see `Schedule`.
+        n_read_passes: how many passes reduce for these nodes; the others come after them.
         saved: the row sums that the passes so far have saved.
     """
 
     def __init__(self, graph: StepGraph) -> None:
         self.graph, self.nodes = graph, graph.nodes
         self.alive, self.gates = find_gates(graph)
+        self.read = graph.nodes_of(graph.outputs.keys() - graph.watched)
         self.stage: list[int] = []
-        for node in self.nodes:
+        self.n_read_passes = 0
+        for node in self.nodes:  # nodes of watched outputs alone are the last ones
             self.stage.append(self._stage_of(node))
+            if node.index in self.read:
+                self.n_read_passes = max(self.n_read_passes, self.stage[-1])
         self.saved: set[int] = set()
 
     def _stage_of(self, node: Node) -> int:
         of_arguments = max((self.stage[a] for a in node.arguments), default=0)
         if not _is_reduction(node):
             return of_arguments
+        if node.index not in self.read:
+            return 1 + max(of_arguments, self.n_read_passes)
         # A reduction that a decision may make needless waits for that decision.
         gate = self.gates[node.index]
         if gate is not None and gate[0] < node.index:
@@ -256,7 +267,7 @@ class _Scheduler:
         read_back = level.keys() & self.saved
         rows = tuple(nodes[i] for i in level if nodes[i].extent is Extent.ROW)
         full = tuple(nodes[i] for i in level if nodes[i].extent is Extent.FULL)
-        if gate is None:
+        if gate is None and number < self.n_read_passes:
             self.saved |= {n.index for n in rows if n.op == "sum"}
         row_indices = {n.index for n in rows}
         return Pass(

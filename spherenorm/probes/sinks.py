@@ -6,7 +6,7 @@ import html
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -22,14 +22,19 @@ MAX_POINTS = 200
 MIN_POINTS = 8
 """Points that a trajectory needs before there are notes on it."""
 DYING_SHARE = 0.1
-"""An effective step dies if its share of its start is below this part of the median weight's."""
+"""An effective step dies if its share of its start is below this part of the median weight's, and
+all of them die if the median share is below this."""
 FAR_FROM_EQUILIBRIUM = 2.0
 """A turn is far from its equilibrium beyond this factor."""
 GROWN_NORM = 1.1
 """A norm has grown beyond this factor; without momentum's inflation it stays within it."""
 STEEP_START = 5.0
 """The first turn asks for a warm-up beyond this factor of the median turn."""
-CURVE_WIDTH, CURVE_HEIGHT = 220, 48
+LOG_SCALE_RANGE = 10.0
+"""An effective step whose largest value is beyond this factor of the smallest has a log axis."""
+NAMED_WEIGHTS = 3
+"""Weights that a note names; it counts the others."""
+CURVE_WIDTH, CURVE_HEIGHT = 320, 48
 """Size of a curve, in pixels."""
 
 STYLE = """
@@ -42,8 +47,10 @@ ul { color: var(--note); padding-left: 1.2rem }
 article { display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; padding: .7rem 0;
   border-top: 1px solid var(--rule); align-items: flex-start }
 header { flex: 1 1 11rem; min-width: 11rem; overflow-wrap: anywhere }
-figure { margin: 0; flex: 0 1 auto } figcaption, small { opacity: .75; font-size: 12px }
-svg { display: block; width: 100%; max-width: 220px; height: 48px }
+@media (max-width: 56rem) { header { flex-basis: 100% } }
+figure { margin: 0; flex: 1 1 12rem; max-width: 320px }
+figcaption, small { opacity: .75; font-size: 12px }
+svg { display: block; width: 100%; max-width: 320px; height: 48px }
 path { fill: none; stroke: var(--line); stroke-width: 1.5 }
 path.law { stroke: var(--law); stroke-dasharray: 4 3 }
 """
@@ -190,6 +197,7 @@ class WandB(Sink):
         run.define_metric("probe/step")
         for name in SCALAR_NAMES:
             run.define_metric(f"{name}/*", step_metric="probe/step")
+        run.define_metric("watched_*", step_metric="probe/step")
 
     def __call__(self, measurements: Sequence[Measurement]) -> None:
         for step, same_step in groupby(measurements, lambda m: m.step):
@@ -202,20 +210,20 @@ class WandB(Sink):
 def _finite_scalars(measurement: Measurement) -> dict[str, float]:
     """Return the finite numbers of a measurement, by `number/weight`."""
     entries = measurement.plain()
-    return {
-        f"{name}/{measurement.weight}": entries[name]
-        for name in SCALAR_NAMES
-        if entries[name] is not None
-    }
+    scalars = {name: entries[name] for name in SCALAR_NAMES}
+    scalars |= {f"watched_{key}": x for key, x in entries.get("watched", {}).items()}
+    return {f"{name}/{measurement.weight}": x for name, x in scalars.items() if x is not None}
 
 
 class Page(Sink):
-    """A sink that shows a run on one HTML page: norm, effective step and turn of each weight.
+    """A sink that shows a run on one HTML page: norm and effective step of each matrix.
 
+    Vectors, such as biases and gains, are left out.
     The page is self-contained and renews itself: open the file in a browser while the loop trains.
-    A dashed curve is the law's norm (`probe(law=...)`), or the turn in equilibrium. Weights whose
-    effective step dies, that are far from equilibrium, or for which a projection, a decay or a
-    warm-up would change something are named at the top. The file is written whole or not at all.
+    A dashed curve is the law's norm (`probe(law=...)`), or the effective step in equilibrium. An
+    effective step that falls beyond a tenth has a logarithmic axis. Notes at the top say what goes
+    wrong and what would change it, each once for all weights that it is about. The file is written
+    whole or not at all.
 
     Args:
         path: path of the file; its folder is made if it does not exist.
@@ -339,11 +347,13 @@ class Trajectories:
         self._equilibrium = equilibrium
 
     def add(self, measurements: Sequence[Measurement]) -> None:
-        """Append a block.
+        """Append a block, without vectors.
 
         A step that was measured before, as by a run that resumes, replaces it and what came after.
         """
         for measurement in measurements:
+            if measurement.shape is not None and len(measurement.shape) < 2:
+                continue
             trajectory = self.by_weight.setdefault(measurement.weight, Trajectory())
             trajectory.drop_from(measurement.step)
             equilibrium = math.nan
@@ -351,58 +361,111 @@ class Trajectories:
                 equilibrium = self._equilibrium(measurement)
             trajectory.add(measurement, equilibrium)
 
-    def notes(self) -> dict[str, list[str]]:
-        """Return notes on each weight, in words; a weight without any is left out."""
-        long_enough = {
-            name: trajectory
-            for name, trajectory in self.by_weight.items()
-            if len(trajectory.points) >= MIN_POINTS
-        }
-        shares = [trajectory.remaining_share for trajectory in long_enough.values()]
-        shares = [share for share in shares if not math.isnan(share)]
-        median_share = median(shares) if shares else math.nan
-        notes = {
-            name: _notes_on(trajectory, median_share) for name, trajectory in long_enough.items()
-        }
-        return {name: weight_notes for name, weight_notes in notes.items() if weight_notes}
+    def notes(self) -> list[Note]:
+        """Return what goes wrong, each kind once for all of the weights that it is about."""
+        trajectories = [x for x in self.by_weight.values() if len(x.points) >= MIN_POINTS]
+        find_notes = (_note_stopped, _note_dying, _note_growth, _note_steep_start, _note_turns)
+        return [note for find in find_notes for note in find(trajectories) if note.weights]
 
 
-def _notes_on(trajectory: Trajectory, median_share: float) -> list[str]:
-    """Return notes on one trajectory.
+@dataclass(frozen=True)
+class Note:
+    """Something that goes wrong, and what would change it.
 
-    Args:
-        trajectory: the trajectory.
-        median_share: the median of all weights' `remaining_share`.
+    Attributes:
+        weights: names of the weights that it is about.
+        observation: what was measured.
+        remedy: what would change it.
     """
-    notes = []
-    start, last = trajectory.points[0], trajectory.last
-    if last.effective_step == 0:
-        notes.append("its effective step is 0: it no longer moves")
-    elif trajectory.remaining_share < DYING_SHARE * median_share:
-        notes.append(
-            f"its effective step dies: {trajectory.remaining_share:.1%} of its start is left, "
-            f"of the median weight's {median_share:.1%}"
+
+    weights: Sequence[str]
+    observation: str
+    remedy: str
+
+    @property
+    def subject(self) -> str:
+        """The weights: the names of the first ones, and the number of the others."""
+        n_more = len(self.weights) - NAMED_WEIGHTS
+        names = ", ".join(self.weights[:NAMED_WEIGHTS])
+        return f"{names} and {n_more} more" if n_more > 0 else names
+
+
+def _note_stopped(trajectories: Sequence[Trajectory]) -> list[Note]:
+    stopped = [x.last.weight for x in trajectories if x.last.effective_step == 0]
+    return [Note(stopped, "the effective step is 0: no step moves it", "look for its gradient")]
+
+
+def _note_dying(trajectories: Sequence[Trajectory]) -> list[Note]:
+    """Note the weights whose effective steps die beside the others', or else all that die."""
+    shares = {
+        x.last.weight: x.remaining_share
+        for x in trajectories
+        if x.last.effective_step > 0 and not math.isnan(x.remaining_share)
+    }
+    if not shares:
+        return []
+    typical_share = median(shares.values())
+    limit = DYING_SHARE * min(typical_share, 1.0)
+    remedy = "a higher learning rate for it, or a projection if it is scale-invariant"
+    beside = f", of the median weight's {typical_share:.1%}"
+    if typical_share < DYING_SHARE:
+        limit = DYING_SHARE
+        remedy = "unless a schedule lowers the rate, a higher one, more decay or a projection"
+        beside = ""
+    dying = {name: share for name, share in shares.items() if share < limit}
+    left = _span(dying.values(), ".1%")
+    return [Note([*dying], f"the effective step dies: {left} of its start is left{beside}", remedy)]
+
+
+def _note_growth(trajectories: Sequence[Trajectory]) -> list[Note]:
+    """Note scale-invariant weights whose norms grow; those with a law have projected steps."""
+    growths: dict[bool, dict[str, float]] = {False: {}, True: {}}
+    for trajectory in trajectories:
+        start, last = trajectory.points[0], trajectory.last
+        growth = last.norm / start.norm_before if start.norm_before else math.nan
+        if growth > GROWN_NORM and last.invariant_view is not None:
+            is_projected = last.predicted is not None and not math.isnan(last.predicted)
+            growths[is_projected][last.weight] = growth
+    remedies = {False: "a projection (AdamP, SGDP) or more decay", True: "smaller steps or decay"}
+    return [
+        Note(
+            [*of_kind],
+            f"scale-invariant, and the norm has grown {_span(of_kind.values(), '.2f')}-fold, "
+            "which shrinks its effective step",
+            remedies[is_projected],
         )
-    growth = last.norm / start.norm_before if start.norm_before else math.nan
-    if growth > GROWN_NORM and last.invariant_view is not None:
-        is_projected = last.predicted is not None and not math.isnan(last.predicted)
-        remedy = "smaller steps" if is_projected else "a projection (AdamP, SGDP)"
-        notes.append(
-            f"scale-invariant, and its norm has grown {growth:.2f}-fold, which shrinks its "
-            f"effective step: {remedy} or more decay would change that"
-        )
-    median_turn = median(p.turn for p in trajectory.points)
-    if median_turn > 0 and start.turn > STEEP_START * median_turn:
-        notes.append(
-            f"it turned by {start.turn:.2g} at first, {start.turn / median_turn:.0f} times its "
-            "median: a warm-up would change that"
-        )
-    equilibrium = trajectory.equilibrium[-1]
-    if equilibrium > 0 and last.turn > 0:
-        ratio = last.turn / equilibrium
-        if not 1 / FAR_FROM_EQUILIBRIUM <= ratio <= FAR_FROM_EQUILIBRIUM:
-            notes.append(f"it turns {ratio:.2g} times as far as in equilibrium")
-    return notes
+        for is_projected, of_kind in growths.items()
+    ]
+
+
+def _note_steep_start(trajectories: Sequence[Trajectory]) -> list[Note]:
+    factors = {}
+    for trajectory in trajectories:
+        median_turn = median(p.turn for p in trajectory.points)
+        if median_turn > 0 and trajectory.points[0].turn > STEEP_START * median_turn:
+            factors[trajectory.last.weight] = trajectory.points[0].turn / median_turn
+    times = _span(factors.values(), ".0f")
+    return [Note([*factors], f"it turned {times} times as far at first as its median", "a warm-up")]
+
+
+def _note_turns(trajectories: Sequence[Trajectory]) -> list[Note]:
+    ratios = {}
+    for trajectory in trajectories:
+        turn, equilibrium = trajectory.last.turn, trajectory.equilibrium[-1]
+        if equilibrium > 0 and turn > 0:
+            ratios[trajectory.last.weight] = turn / equilibrium
+    low, high = 1 / FAR_FROM_EQUILIBRIUM, FAR_FROM_EQUILIBRIUM
+    far = {name: ratio for name, ratio in ratios.items() if not low <= ratio <= high}
+    times = _span(far.values(), ".2g")
+    observation = f"it turns {times} times as far as in equilibrium"
+    return [Note([*far], observation, "more steps, or a larger lr · weight_decay")]
+
+
+def _span(values: Iterable[float], form: str) -> str:
+    """Return the least and the largest number in words; one where both read alike."""
+    ordered = sorted(values)
+    ends = [format(value, form) for value in (*ordered[:1], *ordered[-1:])]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _render_page(title: str, trajectories: Trajectories, seconds: float | None) -> str:
@@ -414,8 +477,9 @@ def _render_page(title: str, trajectories: Trajectories, seconds: float | None) 
         refresh = f'<meta http-equiv="refresh" content="{math.ceil(seconds)}">'
     state = "ended" if seconds is None else "running"
     note_items = "".join(
-        f"<li><b>{html.escape(name)}</b>: {html.escape('; '.join(weight_notes))}</li>"
-        for name, weight_notes in notes.items()
+        f"<li><b>{html.escape(note.subject)}</b>: {html.escape(note.observation)}. "
+        f"What would change it: {html.escape(note.remedy)}.</li>"
+        for note in notes
     )
     summary = f"<ul>{note_items}</ul>" if notes else "<p>Nothing to note on any weight.</p>"
     return (
@@ -424,8 +488,8 @@ def _render_page(title: str, trajectories: Trajectories, seconds: float | None) 
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<h1>{html.escape(title)}</h1>"
         f"<p>Step {step}, {len(trajectories.by_weight)} weights, {state}. Numbers: the first and "
-        "the last of a curve. Dashed, where it is known: the norm by the law, the turn in "
-        "equilibrium.</p>"
+        "the last of a curve. Dashed, where it is known: the norm by the law, the effective step "
+        "in equilibrium.</p>"
         f"{summary}{''.join(map(_render_weight, trajectories.by_weight.values()))}"
         "</body></html>\n"
     )
@@ -439,16 +503,15 @@ def _render_weight(trajectory: Trajectory) -> str:
         f"scale-invariant ({view}: {last.invariant:.0%})" if view else "not found invariant"
     )
     predicted = [math.nan if p.predicted is None else p.predicted for p in points]
-    no_expectation = [math.nan] * len(points)
+    expected_steps = [2 * math.sin(turn / 2) for turn in trajectory.equilibrium]
     steps = [p.step for p in points]
     return (
         f"<article><header><b>{html.escape(last.weight)}</b><br>"
         f"<small>units: {html.escape(last.view)}; {invariance}</small></header>"
         + _render_figure("norm", steps, [p.norm for p in points], predicted)
         + _render_figure(
-            "effective step", steps, [p.effective_step for p in points], no_expectation
+            "effective step", steps, [p.effective_step for p in points], expected_steps
         )
-        + _render_figure("turn", steps, [p.turn for p in points], trajectory.equilibrium)
         + "</article>"
     )
 
@@ -456,12 +519,24 @@ def _render_weight(trajectory: Trajectory) -> str:
 def _render_figure(
     name: str, steps: Sequence[int], values: Sequence[float], expected: Sequence[float]
 ) -> str:
-    """Return the HTML of a curve over steps with its expected curve and a caption."""
+    """Return the HTML of a curve over steps with its expected curve and a caption.
+
+    The axis is logarithmic if the values are positive and `LOG_SCALE_RANGE` apart.
+    """
     caption = f"{name} {_format_number(values[0])} → {_format_number(values[-1])}"
     if not math.isnan(expected[-1]):
         caption += f" (expected {_format_number(expected[-1])})"
+    positive = [y for y in values if math.isfinite(y) and y > 0]
+    if positive and max(positive) > LOG_SCALE_RANGE * min(positive):
+        caption += ", log axis"
+        values, expected = _logarithms(values), _logarithms(expected)
     curves = _render_curves(steps, values, expected)
     return f"<figure>{curves}<figcaption>{caption}</figcaption></figure>"
+
+
+def _logarithms(values: Sequence[float]) -> list[float]:
+    """Return decimal logarithms; nan, which is not drawn, where there is none."""
+    return [math.log10(y) if y > 0 else math.nan for y in values]
 
 
 def _format_number(value: float) -> str:

@@ -333,16 +333,18 @@ class ScaleInvarianceTest(InvarianceTest):
 class AccumulatedInvarianceTest(InvarianceTest):
     r"""Find the units u whose cosines with the gradient have been small for many steps:
 
-        E_t = memory E_{t-1} + (1 - memory) min(s_t^2, 3 d^2),   s_t = sqrt(dim(w_u)) cos(w_u, g_u)
+        s_t = sqrt(dim(w_u)) cos(w_u, g_u)
+        E_t = memory E_{t-1} + (1 - memory) min(s_t^2, 3 d^2)
         c_t = memory c_{t-1} + (1 - memory)
         passes if E_t / c_t < d^2.
 
     A scale-invariant weight has s = 0 up to rounding and passes from the first step on. For any
     other weight, s_t is nearly a standard normal variable at each step; what follows is about it.
 
-    **Error law.** At each step, such a unit passes with probability at most
+    **Error law.** However the steps depend on one another, such a unit passes at each of them with
+    probability at most
 
-        sqrt(6 / pi) d,   *however the steps depend on one another*.
+        sqrt(6 / pi) d.
 
     (1 - s^2 / (3 d^2))_+ has a mean of at most sqrt(8 / (3 pi)) d, hence so has any weighted mean
     of it over steps, and a unit passes if that exceeds 2/3: Markov's inequality. A gradient that

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +36,9 @@ Example:
     ['shapes', 'writes into nothing', 'pure', 'dtypes']
 """
 
+QUIET_S = 5.0
+"""A check that takes longer names each further promise on the standard error as it tries it."""
+
 FOUNDATIONS = ("shapes", "writes into nothing", "pure")
 """If a rule breaks one of these promises, a comparison of two runs says nothing, so that no further
 promise is tried."""
@@ -45,7 +50,8 @@ class PromiseResult:
 
     Attributes:
         name: name of the promise.
-        verdict: "holds", "fails", or "refused": it does not concern the recipe.
+        verdict: "holds", "fails", "refused" (it does not concern the recipe), or "not run"
+            (since an earlier promise fails).
         why: what was compared, what differs, or why it is refused.
 
     Example:
@@ -55,7 +61,7 @@ class PromiseResult:
     """
 
     name: str
-    verdict: Literal["holds", "fails", "refused"]
+    verdict: Literal["holds", "fails", "refused", "not run"]
     why: str
 
 
@@ -148,8 +154,11 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     bound.rule  # noqa: B018  (a property, which raises)
     under_test = RecipeUnderTest.from_bound(bound)
     results: list[PromiseResult] = []
+    began = time.monotonic()
     for name in PROPERTIES:
         if name in only or not only:
+            if time.monotonic() - began > QUIET_S:
+                print(f"check {bound.name}: {name} ...", file=sys.stderr, flush=True)
             results.append(_try_promise(name, under_test, results))
     return Report(bound.name, tuple(results))
 
@@ -160,7 +169,7 @@ def _try_promise(
     """Return the result of one promise; errors of the recipe's code are failures."""
     for result in earlier_results:
         if result.verdict == "fails" and result.name in FOUNDATIONS:
-            return PromiseResult(name, "refused", f"not tried, since {result.name!r} fails")
+            return PromiseResult(name, "not run", f"{result.name!r} fails, on which it rests")
     try:
         return PromiseResult(name, "holds", PROPERTIES[name](under_test))
     except NotApplicable as error:

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import PIL.Image
 import pytest
 import torch
+import yaml
 
+from docs import norm_growth
 from spherenorm import registry
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +54,50 @@ def test_links_within_the_repository_lead_somewhere(page):
         if target.startswith("generated/"):
             continue  # the build writes these pages, and checks their links
         assert (page.parent / target).exists(), target
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_committed_runs_of_the_demo(monkeypatch):
+    """`make demo` prints these lines, too: at most eight, with its count of runs and its page."""
+    monkeypatch.chdir(ROOT)  # the rows name the study by its path
+    section = norm_growth.read_section()
+    lines = section.summary
+    assert len(lines) <= 6
+    assert max(map(len, lines)) <= 80
+    text = " ".join(lines)
+    (first, sgd), (_, sgdp) = re.findall(r"SGDP? (\d+\.\d+) -> (\d+\.\d+)", text)
+    ratio = re.search(r"ratio (\S+) (\[\S+, \S+\])", text)
+    gap = re.search(r"SGDP - SGD: (\S+) (\[\S+, \S+\]) points: nothing to choose", text)
+    assert gap, "the README says that there is nothing to choose"
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"from {first} to {sgd} under SGD and to {sgdp} under SGDP" in readme
+    assert f"steps {ratio[1]} times as long {ratio[2]}" in readme
+    assert f"{gap[1]} points {gap[2]}" in readme
+    assert f"from {first} to {sgd}, SGDP's to {sgdp}; in the second half" in readme
+    assert f"turns the weights {ratio[1]} times as far" in readme
+
+
+def test_the_picture_of_the_readme_is_drawn_from_the_committed_runs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with PIL.Image.open(norm_growth.IMAGE) as picture:
+        assert picture.text["Runs"] == norm_growth.digest(norm_growth.read_section())
+
+
+def test_the_workflow_runs_the_commands_of_the_readme_on_what_pyproject_admits():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    readme, project = (ROOT / "README.md").read_text(), (ROOT / "pyproject.toml").read_text()
+    commands = [step["run"] for step in jobs["readme"]["steps"] if "run" in step]
+    (install,) = (command for command in commands if command.startswith("uv pip install"))
+    assert (
+        f"pip install {install.rpartition(' -e ')[1].strip()} {install.rpartition(' -e ')[2]}"
+        in readme
+    )
+    (compare,) = (command for command in commands if command.startswith("spherenorm compare"))
+    assert compare.partition(" --trials")[0] in readme
+    (run,) = (command for command in commands if command.startswith("spherenorm run"))
+    assert f"$(BIN)/{run}\n" in (ROOT / "Makefile").read_text()  # make demo
+    oldest, newest = jobs["readme"]["strategy"]["matrix"]["include"]
+    assert f'requires-python = ">={oldest["python-version"]}"' in project
+    assert (oldest["resolution"], newest["resolution"]) == ("lowest-direct", "highest")
 
 
 def test_files_that_pages_name_exist():

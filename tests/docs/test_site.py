@@ -7,7 +7,7 @@ import pytest
 
 import spherenorm as sn
 from docs.site import front, gallery, notebooks, pictures, reference, zoo
-from docs.site.docstring import cell, escaped, to_markdown
+from docs.site.docstring import LINE_LENGTH, cell, escaped, to_markdown
 from spherenorm import rules
 
 
@@ -28,6 +28,18 @@ def test_every_public_name_has_a_docstring_and_one_place(pages):
         assert anchor in anchors
 
 
+def test_signatures_and_formulas_fit_beside_the_contents(pages):
+    blocks = re.findall(r"```(?:python|text)\n(.*?)```", "\n".join(pages.values()), re.DOTALL)
+    wide = {line for block in blocks for line in block.splitlines() if len(line) > LINE_LENGTH}
+    assert not wide
+    signature = "(params, lr=0.001, betas=(0.9, 0.999), *, maximize=False, backend='auto')"
+    lines = reference._wrapped("class Optimizer" + "X" * 30, signature).splitlines()
+    assert max(map(len, lines)) <= LINE_LENGTH
+    assert "".join(line.strip() + " " * line.endswith(",") for line in lines[1:-1]).strip() == (
+        signature[1:-1] + ","
+    )
+
+
 def test_a_name_without_a_docstring_is_refused(monkeypatch):
     def bare():
         pass
@@ -40,7 +52,8 @@ def test_a_name_without_a_docstring_is_refused(monkeypatch):
 
 def test_the_table_of_rules_has_every_rule_with_its_arguments_and_state(pages):
     table = gallery._rules()
-    rows = dict(re.findall(r"^\| \[(\w+)\]\(.*?\) \| (.*)$", table, re.MULTILINE))
+    rows = re.findall(r"^\| \[([\w<>]+)\]\(.*?\) \| (.*)$", table, re.MULTILINE)
+    rows = {name.replace("<wbr>", ""): text for name, text in rows}
     public = [getattr(rules, name) for name in rules.__all__]
     assert rows.keys() == {
         cls.__name__ for cls in public if isinstance(cls, type) and issubclass(cls, sn.Rule)

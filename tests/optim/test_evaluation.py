@@ -193,3 +193,89 @@ def test_a_schedule_that_switches_a_rule_leaves_the_average():
     optimizer.param_groups[0]["momentum"] = 0.0  # a rule with a state less
     with optimizer.evaluating():
         torch.testing.assert_close(weight, torch.stack(after).mean(0), rtol=0, atol=1e-14)
+
+
+def make_net():
+    """A network with a normalization, whose statistics an average needs anew."""
+    return torch.nn.Sequential(
+        torch.nn.Linear(8, 16, bias=False), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 3)
+    )
+
+
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(32, 8, generator=generator)
+    return list(zip(x, torch.randint(3, (32,), generator=generator), strict=True))
+
+
+def test_lightning_evaluates_an_average_in_its_callbacks(tmp_path):
+    lightning = pytest.importorskip("lightning", reason="of the extra integrations")
+
+    class EvaluateAverages(lightning.Callback):
+        def on_validation_start(self, trainer, module):
+            for optimizer in trainer.optimizers:
+                optimizer.eval()
+            module.evaluated.append(module.net[0].weight.detach().clone())
+
+        def on_validation_end(self, trainer, module):
+            for optimizer in trainer.optimizers:
+                optimizer.train()
+            module.trained.append(module.net[0].weight.detach().clone())
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net, self.evaluated, self.trained = make_net(), [], []
+
+        def training_step(self, batch, index):
+            return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+        validation_step = training_step
+
+        def configure_optimizers(self):
+            return sn.torch_optimizer("averaged(adamp)", "Averaged")(self.net.parameters(), lr=0.1)
+
+    net, loader = Net(), torch.utils.data.DataLoader(batches(), batch_size=16)
+    options = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+    options |= {"enable_model_summary": False, "default_root_dir": tmp_path, "max_epochs": 2}
+    trainer = lightning.Trainer(callbacks=[EvaluateAverages()], **options)
+    trainer.fit(net, loader, loader)
+    assert len(net.evaluated) == 3  # the sanity check, whose weights no step has moved, and epochs
+    is_average = [not torch.equal(*pair) for pair in zip(net.evaluated, net.trained, strict=True)]
+    assert is_average == [False, True, True]
+
+
+def test_the_trainer_evaluates_an_average_and_saves_the_trained_weights(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="of the extra integrations")
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = make_net()
+
+        def forward(self, x, labels):
+            logits = self.net(x)
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+            return {"loss": loss, "logits": logits}
+
+    class TrainAgain(transformers.TrainerCallback):
+        def on_evaluate(self, args, state, control, optimizer=None, **rest):
+            sn.optim.unwrap(optimizer).train()
+
+    rows = [{"x": x, "labels": y} for x, y in batches()]
+    trainer = transformers.Trainer(
+        model=Wrapped(),
+        args=transformers.TrainingArguments(
+            output_dir=tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2, save_steps=2,
+            per_device_train_batch_size=16, use_cpu=True, report_to=[], disable_tqdm=True,
+        ),
+        train_dataset=rows,
+        eval_dataset=rows,
+        optimizer_cls_and_kwargs=(
+            sn.torch_optimizer("averaged(adamp)", "Averaged"), {"lr": 1e-2}
+        ),
+        callbacks=[TrainAgain()],
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.state.global_step == 4
+    assert (tmp_path / "checkpoint-4" / "optimizer.pt").exists()

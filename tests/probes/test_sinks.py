@@ -29,22 +29,26 @@ def notes(*courses, equilibrium=None):
     trajectories = Trajectories(equilibrium)
     for measurements in courses:
         trajectories.add(measurements)
-    return {name: " ".join(sentences) for name, sentences in trajectories.notes().items()}
+    return trajectories.notes()
 
 
 STEPS = range(1, 41)
 DIES = {"effective_step": lambda t: 0.1 * 0.8**t}
 GROWS = {"norm": lambda t: 1 + t / 40}
-LOWERED = [course(STEPS, name, **DIES) for name in "abc"]  # as a schedule does
+LOWERED = [course(STEPS, name, **DIES) for name in "abcdef"]  # as a schedule does
 
 
 @pytest.mark.parametrize(
     ("others", "of_step", "turn", "said"),
     [
-        ([course(STEPS, "fine")], DIES, None, "effective step dies"),
-        (LOWERED, DIES, None, ""),
+        ([course(STEPS, "fine")], DIES, None, "effective step dies: 0.1% .*median"),
         ([], {"effective_step": lambda t: 0.0 if t > 30 else 0.1}, None, "effective step is 0"),
-        ([], {"turn": lambda t: 1.0 if t == 1 else 0.1}, None, "10 times its median: a warm-up"),
+        (
+            [],
+            {"turn": lambda t: 1.0 if t == 1 else 0.1},
+            None,
+            "10 times as far at first .*warm-up",
+        ),
         ([], {"turn": lambda t: 1.0 if t == 1 else 0.0}, None, ""),  # a weight that stands still
         ([], GROWS, None, "grown 2.00-fold, .*projection"),
         ([], {**GROWS, "predicted": lambda t: 1.0}, None, "smaller steps"),  # it is projected
@@ -56,11 +60,26 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abc"]  # as a schedule does
 )
 def test_what_goes_wrong_is_named_and_only_there(others, of_step, turn, said):
     courses = [*others, course(STEPS, "w", **of_step)]
-    notes_by_weight = notes(*courses, equilibrium=turn)
-    assert list(notes_by_weight) == ["w"] * bool(said)
-    assert re.search(said, notes_by_weight.get("w", ""))
+    found = notes(*courses, equilibrium=turn)
+    assert [note.weights for note in found] == [["w"]] * bool(said)
+    assert re.search(said, " ".join(f"{note.observation}: {note.remedy}" for note in found))
     too_few = [measurements[:7] for measurements in courses]
     assert not notes(*too_few, equilibrium=turn)
+
+
+def test_what_all_weights_share_is_one_note_with_its_remedy():
+    """Effective steps that all die are noted, too, though the median weight's dies with them."""
+    (dying,) = notes(*LOWERED)
+    assert dying.weights == ["a", "b", "c", "d", "e", "f"]
+    assert dying.subject == "a, b, c and 3 more"
+    assert "schedule" in dying.remedy
+    factors = dict(zip("abcdef", (1.2, 1.3, 1.5, 2.0, 3.0, 4.0), strict=True))
+    grown = (
+        course(STEPS, name, norm=lambda t, x=x: 1 + (x - 1) * t / 40) for name, x in factors.items()
+    )
+    (growing,) = notes(*grown)
+    assert len(growing.weights) == 6
+    assert "grown 1.20 to 4.00-fold" in growing.observation
 
 
 def page_text(folder):
@@ -106,6 +125,16 @@ def test_a_curve_fills_its_picture(tmp_path):
     page.close()
     ends = re.search(r'class="run" d="M\S+ (\S+) L\S+ (\S+)"', page_text(tmp_path))
     assert float(ends[1]) - float(ends[2]) > 40  # of 48 pixels
+
+
+def test_a_step_that_dies_has_a_log_axis_on_which_it_falls_straight(tmp_path):
+    page = Page(tmp_path / "page.html")
+    page(course(range(1, 4), effective_step=lambda t: 10.0**-t))
+    page.close()
+    _, effective_steps = re.findall(r'class="run" d="M([^"]*)"', page_text(tmp_path))
+    heights = [float(point.split()[1]) for point in effective_steps.split(" L")]
+    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.1)
+    assert page_text(tmp_path).count("log axis") == 1
 
 
 def test_a_page_is_not_written_at_every_step(tmp_path):
@@ -229,7 +258,7 @@ def test_a_sink_that_fails_costs_no_step_and_no_block(failing):
             raise OSError("no space left")
         kept.extend(block)
 
-    layer = nn.Linear(4, 3)
+    layer = nn.Linear(4, 3, bias=False)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     probe = sn.probe(optimizer, every=1, to=write, model=layer, block=2)
     for step in range(1, 6):

@@ -1,5 +1,6 @@
 """`check` passes on honest recipes, and names each dishonest rule, its promise and the argument."""
 
+import importlib
 from dataclasses import replace
 
 import pytest
@@ -172,8 +173,18 @@ def test_every_number_is_swept(kind):
 def test_nothing_is_compared_once_a_foundation_fails(promise):
     broken = next(row for row in DISHONEST.values() if row.promise == promise)
     report = check(broken.recipe, only=(promise, "vmap", "resumes"))
-    assert [result.verdict for result in report] == ["fails", "refused", "refused"]
+    assert [result.verdict for result in report] == ["fails", "not run", "not run"]
     assert promise in report["vmap"].why
+
+
+def test_a_check_that_takes_long_names_what_it_tries(monkeypatch, capsys):
+    check(honest, only=("pure", "finite"))
+    assert capsys.readouterr().err == ""
+    module = importlib.import_module("spherenorm.testing.check")  # the package has the function
+    monkeypatch.setattr(module, "QUIET_S", -1.0)
+    check(honest, only=("pure", "finite"))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == ["pure ...", "finite ..."]
 
 
 def test_a_report_is_a_table_of_promises():

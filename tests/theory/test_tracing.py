@@ -227,7 +227,7 @@ def test_an_operation_has_one_rule_in_the_registry(monkeypatch):
     """An operation without a rule is refused by its name; one rule gives it a meaning."""
     monkeypatch.setattr(interpreter, "HANDLERS", dict(interpreter.HANDLERS))
     arctangent = by(lambda w, d: torch.atan(d))
-    with refuses("aten.atan has no meaning on formal vectors yet", by=TraceError):
+    with refuses("aten.atan has no meaning on formal vectors (no recipe", by=TraceError):
         norm_growth(arctangent)
 
     @interpreter.register(torch.ops.aten.atan)

@@ -23,6 +23,7 @@ from torch import Tensor
 from spherenorm import Interval, Recipe, Rule, View, as_view, bind
 from spherenorm import rules as r
 from spherenorm.record import Call, Record, Unsupported, record
+from spherenorm.rules.watch import without_watches
 from spherenorm_theory.hyper_parameters import (
     are_numbers,
     is_number,
@@ -124,7 +125,7 @@ class Trace:
 
     def build(self, inputs: Mapping[str, Any]) -> Rule:
         """Return the rule with tensors or plain numbers for its inputs."""
-        return self.recipe(**substitute_inputs(self.hyper_parameters, inputs))
+        return without_watches(self.recipe(**substitute_inputs(self.hyper_parameters, inputs)))
 
     @cached_property
     def symbolic(self) -> Mapping[str, sp.Symbol]:
@@ -346,6 +347,7 @@ def _record_trace(
         rule = function(**substitute_inputs(values, tensors))
     if not isinstance(rule, Rule):
         raise TypeError(f"{name} must return a rule, got {rule!r}")
+    rule = without_watches(rule)
     intervals = {key: _interval(rule, function, values, tensors, key) for key in tensors}
     with _as_trace_errors(name):
         transparent_rule, opaque_rules = replace_opaque_rules(rule)

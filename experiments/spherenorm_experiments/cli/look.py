@@ -30,7 +30,7 @@ from spherenorm_experiments.store import BULKY
 
 if TYPE_CHECKING:
     from spherenorm_experiments.lookup import Layout
-    from spherenorm_experiments.report import Section
+    from spherenorm_experiments.report import ComparisonText, Section
 
 LISTED = 12
 """More claims than these are counted on a terminal; the page has them."""
@@ -156,13 +156,11 @@ def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = Fal
     if as_json:
         answer({"page": str(path), "claims": claims, "notes": notes})
     else:
-        if is_comparison(study_sections) and not problems:
-            text = ComparisonText(study_sections[0])
-            say(escape(f"{text.title}. {text.about}"))
-            for table in text.study.tables(study_sections[0].results)[:1]:
-                console.print(as_text(table, table.title))
-            for sentence in [*text.sentences, *text.advice]:
-                say(escape(str(sentence)))
+        if len(study_sections) == 1 and not problems and study_sections[0].summary:
+            for line in study_sections[0].summary:
+                say(escape(line))
+        elif is_comparison(study_sections) and not problems:
+            _show_comparison(ComparisonText(study_sections[0]))
         else:
             _show_claims(claims)
         say(f"page: {path}")
@@ -171,6 +169,15 @@ def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = Fal
     for problem in problems:
         say_error(problem)
     return problems
+
+
+def _show_comparison(text: ComparisonText) -> None:
+    """Print what was compared, the scores, a verdict on each pair, and where to go on."""
+    say(escape(f"{text.title}. {text.about}"))
+    for table in text.study.tables(text.section.results)[:1]:
+        console.print(as_text(table, table.title))
+    for sentence in [*text.sentences, *text.advice]:
+        say(escape(str(sentence)))
 
 
 def _show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
@@ -195,13 +202,19 @@ def results(
     out: Out = DEFAULT_OUT,
     into: Annotated[Path, flag("The folder of the pages.")] = RESULTS,
     figures: Annotated[bool, flag("The paper's figures, too: extra pictures, and Chrome.")] = False,
-    rows: Annotated[bool, flag("Also rows.parquet, of which --from makes the pages.")] = False,
+    rows: Annotated[
+        bool,
+        flag(
+            "Also rows.parquet, of which --from makes the pages; studies of it that the store "
+            "does not have keep theirs."
+        ),
+    ] = False,
     source: Annotated[
         str, flag("store, or rows: the file rows.parquet beside the pages.", "--from")
     ] = "store",
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
-    from spherenorm_experiments.results import FILE, read_rows, write_results, write_rows
+    from spherenorm_experiments.results import FILE, merge, read_rows, write_results, write_rows
 
     if source not in ("store", "rows"):
         raise unknown_name("source of results", source, ("store", "rows"))
@@ -209,6 +222,8 @@ def results(
         study_sections, incomplete = read_rows(into / FILE), False
     else:
         study_sections, incomplete = _read_sections(studies or (), out)
+    if rows and source == "store" and (into / FILE).exists():
+        study_sections = merge(read_rows(into / FILE), study_sections)
     if rows:
         say(f"rows: {into / FILE}, {write_rows(study_sections, into / FILE)} runs")
     index, *pages = write_results(study_sections, into, figures=figures)

@@ -159,16 +159,29 @@ def answer(content: Any) -> None:
 
 
 def as_text(table: Table, title: str) -> RichTable:
-    """Return the table, without the paper's columns where the terminal is too narrow for them."""
+    """Return the table with the columns that fit the terminal, and the names of the others.
+
+    A cell is on one line. Our columns go before the paper's, from the left to the right.
+    """
     texts = table.texts
-    widths = texts.map(len).max().clip(lower=texts.columns.str.len()) + 2
-    wide = widths.sum() >= console.width
-    text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-    columns = [i for i, column in enumerate(table.columns) if not (wide and column.paper)]
-    for i in columns:
-        heading = escape(texts.columns[i])
-        text.add_column(heading, justify="right" if i else "left", overflow="fold")
-    for row in texts.iloc[:, columns].to_numpy():
+    widths = (texts.map(len).max().clip(lower=texts.columns.str.len()) + 1).tolist()
+    order = sorted(range(len(widths)), key=lambda i: table.columns[i].paper)
+    room, fitting = console.width - 2, set[int]()
+    for i in order:
+        room -= widths[i]
+        if room < 0 and fitting:
+            break
+        fitting.add(i)
+    omitted = [str(column) for i, column in enumerate(table.columns) if i not in fitting]
+    caption = f"Not shown: {', '.join(omitted)}. The page has them." if omitted else None
+    text = RichTable(
+        title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left",
+        caption=caption, caption_justify="left",
+    )  # fmt: skip
+    for i in sorted(fitting):
+        justify: Any = "left" if i == 0 or table.is_text[i] else "right"
+        text.add_column(escape(texts.columns[i]), justify=justify, overflow="fold")
+    for row in texts.iloc[:, sorted(fitting)].to_numpy():
         text.add_row(*map(escape, row))
     return text
 

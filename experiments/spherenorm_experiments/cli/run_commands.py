@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,6 +50,10 @@ if TYPE_CHECKING:
 
 TOTAL = "total, shared runs once"
 
+SILENCE_S, POLL_S = 10.0, 0.5
+"""Output that is no terminal hears how far the runs are at least this often; and how often it is
+looked up."""
+
 SPEED_PERIOD_S = 1e9
 """The time that is left comes from the pace of the whole round: a run may take hours."""
 
@@ -81,9 +88,7 @@ def run(
         return _show_dry_run(campaign, options.as_json)
     failed = _ran([campaign], options.as_json)
     if not options.as_json and not failed:
-        failed = _show_tables(campaign)
-        option = "" if options.out == DEFAULT_OUT else f" --out {options.out}"
-        say(f"pictures and claims: spherenorm report{option}")
+        failed = _show_outcome(campaign, options)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -116,6 +121,13 @@ def compare(
     sizes: Annotated[
         str | None, flag("option=size,size of the task, such as width=16,32: compare at each.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        flag(
+            "The folder of all data sets, if the task reads one. SPHERENORM_DATA does the same for "
+            "`resume`."
+        ),
+    ] = None,
     *,
     options: Request,
 ) -> None:
@@ -125,7 +137,10 @@ def compare(
     work on it.
     """
     from spherenorm_experiments.comparison import CompareRequest, build_comparison
+    from spherenorm_experiments.lookup import use_folder
 
+    if data is not None:
+        use_folder(data)
     plan = _plan(options)
     overrides = dict(plan.overrides)
     own_values = {name: overrides.pop(name) for name in plan.overrides if ":" in name}
@@ -143,7 +158,7 @@ def compare(
         return _show_dry_run(campaign, options.as_json)
     failed = _ran([campaign], options.as_json)
     if not options.as_json:
-        failed |= _show_comparison(study, campaign.resolver.store)
+        failed |= _show_page_of(study, campaign.resolver.store)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -180,15 +195,15 @@ def resume(*, options: Execution) -> None:
         studies_asked = [study for campaign in campaigns for study in campaign.studies]
         compared = {x.name: x for x in studies_asked if x.lookup_name.startswith(f"{COMMAND} ")}
         for study in compared.values():
-            failed |= _show_comparison(study, resolver.store)
+            failed |= _show_page_of(study, resolver.store)
         if len(compared) < len({study.name for study in studies_asked}):
             say("tables and a page of them: spherenorm report")
     if failed or incomplete:
         raise typer.Exit(FAILED)
 
 
-def _show_comparison(study: Study, store: Store) -> bool:
-    """Print the verdicts of a comparison and write its page; return True if a part of it raised."""
+def _show_page_of(study: Study, store: Store) -> bool:
+    """Say what came out of a study and write its page; return True if a part of it raised."""
     from spherenorm_experiments.plan import read_requests
     from spherenorm_experiments.report import sections
 
@@ -279,19 +294,40 @@ def _show_progress(as_json: bool) -> Iterator[Any]:
     with bar:
         line = bar.add_task("", total=0, visible=False)
         task = bar.tasks[0]
+        lines = nullcontext() if errors.is_terminal or as_json else _print_lines(task)
 
         def progress(total: int, job: Job | None, outcome: Outcome | None) -> None:
             if job is None or outcome is None:
                 bar.reset(line, total=total, visible=True)
                 return
-            tenths = _tenths(task)
             bar.advance(line, len(job.runs))
-            if _tenths(task) > tenths and not (errors.is_terminal or as_json):
-                say_error(_runs_in_words(task), "")
             if outcome.state == "failed":
                 say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
 
-        yield progress
+        with lines:
+            yield progress
+
+
+@contextmanager
+def _print_lines(task: Task) -> Iterator[None]:
+    """Print how far the runs are, at each tenth of them and after each `SILENCE_S`."""
+    ended, began = threading.Event(), time.monotonic()
+
+    def print_lines() -> None:
+        last_tenth, last_time = 0, began
+        while not ended.wait(POLL_S):
+            tenth, now = _tenths(task), time.monotonic()
+            if tenth != last_tenth or now - last_time >= SILENCE_S:
+                last_tenth, last_time = tenth, now
+                say_error(f"{_runs_in_words(task)}, {now - began:.0f} s so far", "")
+
+    thread = threading.Thread(target=print_lines, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _tenths(task: Task) -> int:
@@ -320,16 +356,28 @@ def _place(job: Job) -> str:
     return f"{spec.recipe} on {spec.task} ({values}{many})"
 
 
-def _show_tables(campaign: Campaign) -> bool:
-    """Print the first table of each study; True if any study raised."""
-    raised = False
+def _show_outcome(campaign: Campaign, options: Request) -> bool:
+    """Print the summary of each study and write its page, or else print its first table.
+
+    Returns:
+        True if any study raised.
+    """
+    raised = has_tables = False
     for study in campaign.studies:
         try:
-            for table in study.tables(campaign.trials(study)[1])[:1]:
+            runs = campaign.trials(study)[1]
+            if study.summary(runs, study.decide_claims(runs)):
+                raised |= _show_page_of(study, campaign.resolver.store)
+                continue
+            has_tables = True
+            for table in study.tables(runs)[:1]:
                 console.print(as_text(table, f"{study.name}: {table.title}"))
         except Exception as error:  # the other studies' tables are still to be shown
             raised = True
             say_error(f"{study.name}: no tables: {one_line(error)}")
+    if has_tables:
+        option = "" if options.out == DEFAULT_OUT else f" --out {options.out}"
+        say(f"pictures and claims: spherenorm report{option}")
     return raised
 
 

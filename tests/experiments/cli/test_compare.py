@@ -68,13 +68,13 @@ def test_the_numbers_are_those_of_the_files(made):
     own, adamp = exported(out, "Scores")
     assert (own["arm"], adamp["arm"]) == ("careful", "adamp")
     for row, recipe in ((own, OWN), (adamp, "adamp")):
-        assert row["taken by seeds"] == f"{rates[recipe]} (edge)"  # of two trials
+        assert row["chosen by seeds"] == f"{rates[recipe]} (edge)"  # of two trials
         assert float(row["norm, last / first"]) == pytest.approx(norms[recipe], rel=1e-9)
         assert float(row["score"]) == pytest.approx(statistics.mean(scores[recipe]), rel=1e-12)
         assert float(row["score: spread"]) == pytest.approx(statistics.stdev(scores[recipe]))
         assert row["seeds"] == row["score: seeds"] == "3"
     gaps = [a - b for a, b in zip(scores["adamp"], scores[OWN], strict=True)]
-    gap = "minus its baseline"
+    gap = "minus baseline"
     ends = stats.t.interval(0.95, 2, statistics.mean(gaps), stats.sem(gaps))
     shown = [float(adamp[name]) for name in (gap, f"{gap}: low", f"{gap}: high")]
     assert shown == pytest.approx([statistics.mean(gaps), *ends], rel=1e-9)
@@ -140,6 +140,6 @@ def test_the_difference_is_of_the_score_and_a_lost_arm_has_none(tmp_path):
     (found,) = (part for part in text.split("\n\n") if "Scores" in part)
     sgd, adamp, lost = csv.DictReader(found.splitlines()[1:])
     assert [name for name in sgd if name in ("score", "error")] == ["score", "error"]
-    gap = float(adamp["minus its baseline"])
+    gap = float(adamp["minus baseline"])
     assert gap == pytest.approx(float(adamp["score"]) - float(sgd["score"]), rel=1e-9)
     assert lost["score"] == ""

@@ -368,7 +368,8 @@ def false_positive_rate(
     The cosine of a fixed and a random direction in R^d has cos^2 ~ Beta(1/2, (d-1)/2), so that one
     unit passes with probability
 
-        I_{delta^2/d}(1/2, (d-1)/2)  ->  erf(delta / sqrt(2)) = P(|N(0, 1)| < delta)  as d -> oo,
+        I_{delta^2/d}(1/2, (d-1)/2)  ->  erf(delta / sqrt(2)) = P(|N(0, 1)| < delta)
+        as d -> oo,
 
     and c independent channels with its power c.
 
