@@ -28,6 +28,7 @@ from spherenorm import find_recipe
 from spherenorm.compile import RuleKey, WeightStep
 from spherenorm.compile.batched import WeightBatch
 from spherenorm.compile.cuda.kernel import CudaExecutor, ShimLaunch, build_cuda_executor
+from spherenorm.compile.paths import SIBLING_SHAPES
 from spherenorm.compile.trace import trace
 
 SYNCHRONIZING_OPS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal")
@@ -151,7 +152,7 @@ def kernel_costs(
     """Count a step of weights of these shapes, whose gradients are as under BatchNorm."""
     key = RuleKey.of(find_recipe(recipe)(**hyper_parameters))
     device, dtype = torch.device("cpu"), torch.float32
-    siblings = [trace(key, shape, dtype) for shape in {shapes[0], shapes[-1]}]
+    siblings = [trace(key, shape, dtype) for shape in SIBLING_SHAPES]
     executors = {
         shape: build_cuda_executor(trace(key, shape, dtype), siblings, dtype, device)
         for shape in dict.fromkeys(shapes)

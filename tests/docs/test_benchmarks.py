@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import engine, training
 from benchmarks.engine import engine_overhead, large_store
 from benchmarks.first import first_steps
+from benchmarks.launches import kernel_costs
 from benchmarks.measure import time_in_turns
 from benchmarks.shapes import SETS
 from benchmarks.sharded import sharded_step
@@ -148,3 +150,13 @@ def test_actions_take_turns_and_only_their_calls_are_timed():
     turns = "".join(name for name in calls if name != "prepared")
     assert sorted([turns[:4], turns[4:8]]) == ["aabb", "bbaa"]
     assert (len(turns), calls.count("prepared")) == (12, 6)
+
+
+def test_the_cuda_kernel_is_counted_on_a_cpu():
+    if not shutil.which("g++"):
+        pytest.skip("kernels need a compiler")
+    costs = kernel_costs("adamw", [(32, 64), (64,)], weight_decay=0.01)
+    assert costs["launches"] == 1
+    assert costs["bytes moved"] == 28
+    assert 0 < costs["bytes kept"] < 1
+    assert costs["new table"] > 0
