@@ -304,8 +304,9 @@ def test_without_a_gpu_there_is_no_kernel_for_one():
 
 def test_a_step_of_too_many_constants_has_no_kernel(monkeypatch):
     monkeypatch.setattr("spherenorm.compile.cuda.code.MAX_LITERALS", 5)
+    graph = trace(RuleKey.of(sn.recipes.adamp()), (4, 3), torch.float32)
     with pytest.raises(Unsupported, match="has 16 constants, and a launch takes 5"):
-        executor_of("adamp", (4, 3), torch.float32)
+        cuda_source([graph])
 
 
 @pytest.mark.parametrize(
