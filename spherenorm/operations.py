@@ -106,8 +106,8 @@ class Operation:
     Attributes:
         name: the operation's name in this table.
         overloads: the overloads of aten that mean the operation, such as "add.Tensor".
-        cpp: the expression in C++ on one entry, a template: {0}, {1}, {2} are the arguments, and
-            {kind} is the type that is computed in.
+        cpp: the expression in C++ and CUDA on one entry, a template: {0}, {1}, {2} are the
+            arguments, and {kind} is the type that is computed in.
         batched: the operation in the batched executor. Both executors run one graph, so that a row
             without a template in `cpp` is in both or in neither.
         export: the expression in an exported file.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -458,14 +457,15 @@ def _make_batches(
         members.setdefault((key, number), []).append((i, executor))
     for key, batch_members in members.items():
         indices = [i for i, _ in batch_members]
-        literals = np.stack([executor.literals for _, executor in batch_members])
-        executor = batch_members[0][1]
+        executors = [executor for _, executor in batch_members]
+        executor = executors[0]
         steps = [weights[i] for i in indices]
         if not executor.reuses_batches:
-            yield indices, executor.bind(steps, literals)
+            yield indices, executor.bind(steps, executors)
             continue
-        content = key, tuple(step.weight.shape for step in steps), literals.tobytes()
-        batch = kept_batches.pop(content, None) or executor.bind(steps, literals)
+        # (Steps of one rule have one executor for each shape.)
+        content = key, tuple(step.weight.shape for step in steps), tuple(executors)
+        batch = kept_batches.pop(content, None) or executor.bind(steps, executors)
         while len(kept_batches) >= MAX_KEPT_BATCHES:
             del kept_batches[next(iter(kept_batches))]
         kept_batches[content] = batch
@@ -576,7 +576,7 @@ def compare_with_own_code(group: GroupStep, step: WeightStep, path: Path) -> Ste
         twin = choose_path(key, group.backend, copy)
         if twin.executor is None or twin.name != path.name:
             return None
-        batch = twin.executor.bind([copy], twin.executor.literals[None])
+        batch = twin.executor.bind([copy], [twin.executor])
         batch.run([copy], key.scalars)
         weight, state = copy.weight, copy.state
     elif path.name == "stack":
