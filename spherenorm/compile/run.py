@@ -139,9 +139,9 @@ class Dispatcher:
                 plan = self._make_plan(keyed_groups)
             mesh_steps = agreement.mesh_steps(plan.all_weights(keyed_groups), sums_first)
         except Exception as error:
-            agreement.tell_failure(error)
+            agreement.broadcast_and_raise(error)
         if add_sums is not None:
-            agreement.begin(mesh_steps)
+            agreement.exchange_inputs(mesh_steps)
         try:
             if add_sums is not None:
                 keyed_groups = [
@@ -157,13 +157,13 @@ class Dispatcher:
                 )
             ]
         except Exception as error:
-            agreement.tell_failure(error, after_header=sums_first)
-        received = agreement.begin(mesh_steps, after_header=sums_first)
+            agreement.broadcast_and_raise(error, after_header=sums_first)
+        received = agreement.exchange_inputs(mesh_steps, after_header=sums_first)
         failure = self._run_distributed(keyed_groups, plan, results)
         step_owned = functools.partial(self._step_owned, keyed_groups)
         for mesh_step, new_values in zip(
             mesh_steps,
-            agreement.finish(received, mesh_steps, step_owned, failure),
+            agreement.exchange_results(received, mesh_steps, step_owned, failure),
             strict=True,
         ):
             for position, tensors in new_values.items():
