@@ -18,9 +18,9 @@ from torch import Tensor
 from spherenorm.compile.interface import Path, WeightStep
 from spherenorm.compile.sharded.messages import Header, Members, Status, digest_of
 from spherenorm.compile.sharded.owners import (
+    TensorKinds,
     Tensors,
     TransferPlan,
-    WeightKind,
     kind_of,
     split_by_bytes,
     tensors_of,
@@ -49,7 +49,7 @@ class StepPlan:
     """
 
     paths: Mapping[int, Any] = field(default_factory=dict)
-    kinds: Mapping[int, WeightKind] = field(default_factory=dict)
+    kinds: Mapping[int, TensorKinds] = field(default_factory=dict)
     has_results: bool = False
     header_first: bool = False
 
@@ -371,7 +371,7 @@ class Agreement:
             for i, mesh in enumerate(self.meshes)
             for position, weight in enumerate(mesh.weights)
         }
-        plans: list[tuple[dict[int, Any], dict[int, WeightKind]]] = [({}, {}) for _ in self.meshes]
+        plans: list[tuple[dict[int, Any], dict[int, TensorKinds]]] = [({}, {}) for _ in self.meshes]
         steps = [
             MeshStep(StepPlan(paths, kinds, has_results, header_first)) for paths, kinds in plans
         ]

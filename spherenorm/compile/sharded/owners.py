@@ -57,11 +57,11 @@ class TensorKind(NamedTuple):
         return [region_at(self.shape, mesh_shape, at, placements) for at in members.coordinates]
 
 
-WeightKind = tuple[TensorKind, ...]
+TensorKinds = tuple[TensorKind, ...]
 """The tensors of one weight's step."""
 
 
-def kind_of(step: WeightStep) -> WeightKind:
+def kind_of(step: WeightStep) -> TensorKinds:
     """Return the kinds of the tensors of a sharded step."""
     sharded = step.sharded or step
     return tuple(
@@ -107,7 +107,7 @@ def step_cost(shape: Sequence[int]) -> float:
     return float(rows * row_length * min(rows, row_length))
 
 
-def split_by_bytes(kinds: Mapping[int, WeightKind], n_processes: int) -> Iterator[list[int]]:
+def split_by_bytes(kinds: Mapping[int, TensorKinds], n_processes: int) -> Iterator[list[int]]:
     """Yield weights, in order, whose tensors are gathered at once; at least one weight each."""
     bucket: list[int] = []
     n_bytes = 0
@@ -122,7 +122,7 @@ def split_by_bytes(kinds: Mapping[int, WeightKind], n_processes: int) -> Iterato
         yield bucket
 
 
-def owners_of(kinds: Mapping[int, WeightKind], n_processes: int) -> dict[int, int]:
+def owners_of(kinds: Mapping[int, TensorKinds], n_processes: int) -> dict[int, int]:
     """Return the owner of each weight, as an index of the mesh's processes."""
     owners: dict[int, int] = {}
     for bucket in split_by_bytes(kinds, n_processes):
@@ -187,7 +187,7 @@ class TransferPlan:
         owned: the positions of the weights that this process owns.
     """
 
-    def __init__(self, members: Members, kinds: Mapping[int, WeightKind]) -> None:
+    def __init__(self, members: Members, kinds: Mapping[int, TensorKinds]) -> None:
         n, self._here = len(members.ranks), members.index
         self._kinds = kinds
         self._outgoing: list[list[Piece]] = [[] for _ in range(n)]
