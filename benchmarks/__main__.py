@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks.first import first_steps
 from benchmarks.groups import mixed_groups
-from benchmarks.launches import launch_table
+from benchmarks.launches import kernel_table, launch_table
 from benchmarks.measure import CLOCKS, MALLOC, fix_malloc, machine
 from benchmarks.shapes import SETS
 from benchmarks.sharded import sharded_step
@@ -27,8 +27,9 @@ console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 SECTIONS = (
     *("step", "groups", "launches", "first", "scaling", "sweep", "training", "probe"),
-    *("sharded", "engine", "store"),
+    *("sharded", "engine", "store", "kernel"),
 )
+DEVICE_HELP = "A torch device; or shim: the section kernel alone, of the CUDA kernel on the CPU."
 MALLOC_HELP = (
     "default: glibc's settings, whatever the environment says; "
     "resident: the process keeps freed memory, so that temporaries cost no page faults."
@@ -39,7 +40,7 @@ MALLOC_HELP = (
 def main(
     sections: Annotated[
         str, typer.Option(help=f"Comma-separated sections: {', '.join(SECTIONS)}.")
-    ] = ",".join(SECTIONS[:-3]),
+    ] = ",".join(SECTIONS[:-4]),
     sets: Annotated[
         str, typer.Option(help=f"Comma-separated parameter sets: {', '.join(SETS)}; or all.")
     ] = "small-resnet,small-gpt,many-small,resnet18,resnet50",
@@ -52,7 +53,7 @@ def main(
             help="Maximum number of weights in the scaling section (up to 1e9, at 16 bytes each)."
         ),
     ] = 3e7,
-    device: Annotated[str, typer.Option()] = "cpu",
+    device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "cpu",
     malloc: Annotated[str, typer.Option(help=MALLOC_HELP)] = "default",
     clock: Annotated[
         str,
@@ -63,7 +64,8 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Time the optimizers and print a table for each section."""
-    chosen_sections = sections.split(",")
+    chosen_sections = ["kernel"] if device == "shim" else sections.split(",")
+    device = "cpu" if device == "shim" else device
     names = list(SETS) if sets == "all" else sets.split(",")
     _require_known("--sections", chosen_sections, SECTIONS)
     _require_known("--sets", names, tuple(SETS))
@@ -102,6 +104,8 @@ def main(
         from benchmarks.engine import large_store
 
         results["store"] = large_store(console)
+    if "kernel" in chosen_sections:
+        results["kernel"] = {name: kernel_table(name, console) for name in names}
     if out is not None:
         atomic_write(out, json.dumps(results, indent=1))
 

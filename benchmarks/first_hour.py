@@ -22,7 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +37,7 @@ import spherenorm as sn
 from benchmarks.contenders import available, parameters
 from benchmarks.measure import bandwidth, interleaved, peak_memory_of, synchronized
 from benchmarks.shapes import SETS, Shape
-from spherenorm.compile import BATCHED_DEVICES
+from spherenorm.compile import BATCHED_DEVICES, CUDA_KERNEL_DEVICES
 from spherenorm.optim import RecipeOptimizer
 from spherenorm.support import atomic_write
 
@@ -47,6 +47,8 @@ WRAPPED = (
     *("radial_brake(adamw)", "blocks(adamw)", "low_precision(adamw)"),
 )
 DRY_RECIPES = ("adamp", "muon", "soap", "amsgrad")
+KERNEL_RECIPES = ("adamw", "adamp", "sgdp", "adam_mini", "lamb", "lion")
+"""Recipes that step by the CUDA kernel: one pass or three, sums of rows, a state per row."""
 WAITING_RECIPES = ("soap", "shampoo")
 """Recipes that work every k steps, for which the host reads a counter."""
 MATRIX_STATE_RECIPES = ("soap", "shampoo")
@@ -595,17 +597,75 @@ def _time_missing_gradient(report: Report, name: str, shapes: Sequence[Shape]) -
     report.add(f"{name} a missing gradient", True, ms=milliseconds)
 
 
+@contextmanager
+def _cuda_kernel(report: Report) -> Iterator[None]:
+    """Let weights step by the CUDA kernel; on a CPU by the same kernel behind its shim."""
+    kind = torch.device(report.device).type
+    was_on = kind in CUDA_KERNEL_DEVICES
+    CUDA_KERNEL_DEVICES.add(kind)
+    try:
+        yield
+    finally:
+        if not was_on:
+            CUDA_KERNEL_DEVICES.discard(kind)
+
+
+def check_kernel(report: Report) -> None:
+    """Check numbers, layouts, waits and capture of the CUDA kernel, and time it."""
+    recipes = [x for x in KERNEL_RECIPES if not report.dry or x in report.recipes]
+    of_kernel = replace(report, recipes=recipes)
+    with _cuda_kernel(report):
+        for check in (check_numbers, check_layouts, check_waits, check_capture):
+            check(of_kernel)
+    for name in report.until_late(["many-small"] if report.dry else ["resnet50", "gpt2-124m"]):
+        _time_kernel(report, name)
+
+
+def _time_kernel(report: Report, name: str) -> None:
+    """Time the CUDA kernel and the batched executor beside the optimizers of `available`."""
+    weights = parameters(SETS[name](), report.device)
+    baselines, _ = available(weights, report.device)
+    optimizers: dict[str, torch.optim.Optimizer] = {
+        label: optimizer
+        for label, optimizer in baselines.items()
+        if label in ("AdamW, torch fused", "AdamW, torch foreach", "AdamP, released")
+    }
+    settings: dict[str, dict[str, Any]] = {"AdamW": {}, "AdamP": {}, "SGDP": {"momentum": 0.9}}
+    for label, options in settings.items():
+        cls = getattr(sn.optim, label)
+        batched, kernel = (cls(weights, lr=1e-8, **options) for _ in range(2))
+        batched.step()  # a plan keeps its paths
+        with _cuda_kernel(report):
+            kernel.step()
+            paths = sorted({row.path for row in sn.explain(kernel)})
+            reasons = sorted({row.reason for row in sn.explain(kernel)})
+        report.add(f"{name} {label} takes the kernel", paths == ["CUDA kernel"], reasons=reasons)
+        name_of_kernel = "CUDA kernel" if report.on_cuda else "CUDA kernel on the CPU"
+        optimizers |= {f"{label}, batched": batched, f"{label}, {name_of_kernel}": kernel}
+    seconds = interleaved(
+        {label: optimizer.step for label, optimizer in optimizers.items()},
+        1 if report.dry else 7,
+        report.device,
+    )
+    for label, optimizer in optimizers.items():
+        figures = {"ms": round(1e3 * seconds[label], 3)}
+        if report.on_cuda:
+            figures |= _host_time_and_kernels(optimizer)
+        report.add(f"{name} {label}", True, **figures)
+
+
 SECTIONS: dict[str, tuple[float, Callable[[Report], None]]] = {
-    "numbers": (110, check_numbers),
+    "numbers": (90, check_numbers),
     "layouts": (25, check_layouts),
     "waits": (40, check_waits),
     "capture": (60, check_capture),
     "devices": (30, check_devices),
     "training": (40, check_training),
     "switches": (30, check_switches),
-    "tests": (60, check_tests),
-    "benchmarks": (90, check_benchmarks),
+    "tests": (45, check_tests),
+    "benchmarks": (60, check_benchmarks),
     "speed": (90, check_speed),
+    "kernel": (90, check_kernel),
 }
 """Each section, and its seconds; together less than ten minutes."""
 

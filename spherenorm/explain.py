@@ -33,8 +33,8 @@ class PathRow:
         backend: the backend that the group asks for.
         shape, dtype, device: the shape, dtype and device of the weights.
         state_bytes: bytes of the states of one weight; of a sharded one, those in this process.
-        path: "rule" (the rule's own code), "C++ kernel", "batched", or "stack" (the rule's own
-            code under vmap); "error" if the next step would raise.
+        path: "rule" (the rule's own code), "C++ kernel", "CUDA kernel", "batched", or "stack"
+            (the rule's own code under vmap); "error" if the next step would raise.
         reason: why the weights take this path.
     """
 

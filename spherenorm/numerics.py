@@ -315,6 +315,9 @@ def add_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
 
 def affine(scale: Scalar, x: Tensor, shift: Scalar) -> Tensor:
     """Return scale x + shift, in one operation where both are numbers."""
+    if isinstance(scale, Tensor) and isinstance(shift, Tensor):
+        # Rounds once, as the operation on numbers below does.
+        return torch.addcmul(shift.to(x.dtype), scale.to(x.dtype), x)
     if isinstance(scale, Tensor) or isinstance(shift, Tensor):
         return cast_like(scale, x) * x + cast_like(shift, x)
     first: Any = shift  # torch.add takes a number here; its annotations leave that out

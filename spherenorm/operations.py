@@ -106,8 +106,8 @@ class Operation:
     Attributes:
         name: the operation's name in this table.
         overloads: the overloads of aten that mean the operation, such as "add.Tensor".
-        cpp: the expression in C++ on one entry, a template: {0}, {1}, {2} are the arguments, and
-            {kind} is the type that is computed in.
+        cpp: the expression in C++ and CUDA on one entry, a template: {0}, {1}, {2} are the
+            arguments, and {kind} is the type that is computed in.
         batched: the operation in the batched executor. Both executors run one graph, so that a row
             without a template in `cpp` is in both or in neither.
         export: the expression in an exported file.
@@ -351,6 +351,7 @@ _ROWS = (
     _entry_function("sin"),
     _entry_function("cos"),
     _entry_function("tanh"),
+    _entry_function("atan", batched=Batched(torch.atan, np.arctan), law=_NO_LAW),
     _entry_function(
         "sinc", cpp="({0} == 0 ? {kind}(1) : {kind}(std::sin(M_PI * {0}) / (M_PI * {0})))",
         export=Python("{0}.sinc()"),
@@ -388,7 +389,7 @@ _ROWS = (
             name, f"{name}.default", _NO_RECIPE, law=_NO_LAW,
             export=Python(f"{{0}}.{name}()", f"math.{name}({{0}})"),
         )
-        for name in ("expm1", "tan", "atan", "acos", "asin")
+        for name in ("expm1", "tan", "acos", "asin")
     ),
     *(
         _outside_graphs(

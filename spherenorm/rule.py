@@ -153,6 +153,7 @@ class Rule(FrozenDataclass):
       the one that never decreases comes first. A weight that joins late takes them from the other
       weights. `shared_fields` are the hyper-parameters in which all weights must then agree; a
       weight with a 0 there takes no part.
+    - `optional_names`: the states that no step reads, which a checkpoint may lack.
     - `update(update, state)`: returns the new `Update` and the new states, without "step". It
       writes into no argument, reads no other data that may change, and has no Python branch on
       tensor values, so that a step compiles, vmaps and traces. It runs the i-th child rule, in the
@@ -236,6 +237,11 @@ class Rule(FrozenDataclass):
     @property
     def shared_names(self) -> tuple[str, ...]:
         """The names of those states that are one number for all weights."""
+        return ()
+
+    @property
+    def optional_names(self) -> tuple[str, ...]:
+        """The names of those states that no step reads, so that a checkpoint may lack them."""
         return ()
 
     @property
@@ -559,6 +565,14 @@ class Rule(FrozenDataclass):
         return tuple(keys)
 
     @cached_property
+    def optional_keys(self) -> tuple[str, ...]:
+        """The keys of the states that no step reads, including those of the children."""
+        keys = [*self.optional_names]
+        for child, child_keys in zip(self.children, self.child_keys, strict=True):
+            keys.extend(child_keys[key] for key in child.optional_keys)
+        return tuple(keys)
+
+    @cached_property
     def shared_keys(self) -> dict[str, tuple[str, ...]]:
         """The keys of the states that all weights share, by the class of the rule that has them."""
         shared = {type(self).__qualname__: self.shared_names} if self.shared_names else {}
@@ -689,7 +703,7 @@ def _initial_step_count(weight: Tensor) -> Tensor:
 
 
 _KEY_PROPERTIES = (
-    *("state_keys", "tangent_keys", "shared_keys", "child_keys"),
+    *("state_keys", "tangent_keys", "optional_keys", "shared_keys", "child_keys"),
     *("needs_global_sums", "has_eval_weight"),
 )
 """The cached properties of a rule that depend on its structure alone."""

@@ -7,6 +7,7 @@ from torch import nn
 from benchmarks.launches import count_launches
 from benchmarks.shapes import SETS
 from spherenorm import find_recipe, optim
+from spherenorm.compile import CUDA_KERNEL_DEVICES
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import optimizer_of, rule
 from tests.harness import Row, gradient
@@ -92,10 +93,19 @@ def test_cuda_agrees_with_cpu(name):
     torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-11, atol=1e-12)
 
 
+@pytest.fixture(params=["batched", "CUDA kernel"])
+def executor(request):
+    """How recorded steps run on a GPU."""
+    if request.param == "CUDA kernel":
+        CUDA_KERNEL_DEVICES.add("cuda")
+    yield request.param
+    CUDA_KERNEL_DEVICES.discard("cuda")
+
+
 @ON_GPU
 @pytest.mark.parametrize("backend", ["rule", "auto", "compiled"])
 @pytest.mark.parametrize("name", ["sgdp", "adamw", "adamp"])
-def test_a_cuda_step_does_not_wait_for_the_host_and_follows_the_rate(name, backend):
+def test_a_cuda_step_does_not_wait_for_the_host_and_follows_the_rate(name, backend, executor):
     shapes = (64, 3, 7, 7), (300, 9), (70, 1001), (2048,), ()
     rate = torch.tensor(1e-3, dtype=torch.float64, device="cuda")
     make = Row(name, {"lr": rate}).optimizer
@@ -111,10 +121,11 @@ def test_a_cuda_step_does_not_wait_for_the_host_and_follows_the_rate(name, backe
         finally:
             torch.cuda.set_sync_debug_mode("default")
     twins.agree()
+    assert twins.paths == ({"rule"} if backend == "rule" else {executor})
 
 
 @ON_GPU
-def test_a_captured_step_follows_the_rate_and_needs_a_step_before():
+def test_a_captured_step_follows_the_rate_and_needs_a_step_before(executor):
     def fresh():
         weight = torch.ones(17, 13, device="cuda", dtype=torch.float64).requires_grad_()
         weight.grad = torch.ones_like(weight)

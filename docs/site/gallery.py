@@ -211,7 +211,7 @@ def _law(name: str) -> str:
         return f"It has no law of a single unit: {escaped(reason)}."
     text = "Derived from the code above; see [theory](../../theory.md).\n\n"
     text += f"```text\n{law.proposition()}\n```\n\n"
-    return f"{text}The norm and the turn at which it comes to rest: `spherenorm theory {name}`."
+    return f"{text}Its norm and turn in equilibrium: `spherenorm theory {name}`."
 
 
 RULE_FAMILIES = {

@@ -26,7 +26,7 @@ def row(name: str) -> str:
     except TraceError as error:
         reason = " ".join(str(error).split()).removeprefix(f"{name}: ")
         return f"| `{name}` | no law | {cell(escaped(reason))} |\n"
-    decay = "0" if law.constant else show(law.kappa)
+    decay = "0" if law.sets_norm else show(law.kappa)
     return f"| `{name}` | {cell(escaped(decay))} | {cell(escaped(describe_growth(law)))} |\n"
 
 

@@ -14,16 +14,24 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "task": ("Budget", "Collected", "Mean", "PureTask", "Splits", "Statistic", "Task"),
-    "lookup": ("Layout",),
+    "task": (
+        *("Budget", "Collected", "Mean", "PureTask", "Splits", "Statistic", "Task"),
+        "generator",
+    ),
+    "lookup": ("Layout", "load_recipe"),
     "spec": ("Regime", "Spec"),
-    "runs": ("Place", "Runs", "load"),
-    "verdict": ("Claim",),
-    "tables": ("Cell", "Table"),
+    "runs": (
+        *("Place", "RecordedNumber", "Result", "Runs", "Trial"),
+        *("load", "mean_over", "number"),
+    ),
+    "probes": ("MeasuredStep",),
+    "verdict": ("Claim", "Statement", "slug"),
+    "tables": ("Cell", "Table", "mean_of"),
     "study": ("Plan", "Study"),
     "comparison": ("Arm", "Comparison", "Condition", "Setup"),
     "store": ("Store",),
     "execute": ("execute_spec", "resolve"),
+    "byte_model": ("ByteModel",),
 }
 """The module of each name."""
 

@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -60,7 +61,7 @@ from spherenorm_experiments.runs import Key, Place, Runs, Trial
 from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Table
-from spherenorm_experiments.task import Better, PureTask, Task
+from spherenorm_experiments.task import Better, PureTask, Task, metric_names
 from spherenorm_experiments.verdict import (
     LEAST_SEEDS,
     MAX_DETECTABLE_RATIO,
@@ -617,6 +618,8 @@ class CompareRequest(BaseModel):
             option, values = self.sizes
             for value in values:
                 find_task(self.task, {option: value})
+        if self.target is not None:
+            self._require_target(self.target[0])
         for name in self.optimizers:
             require_known(
                 name,
@@ -625,6 +628,15 @@ class CompareRequest(BaseModel):
                     *options_for_optimizer(self.fixed, name),
                 ],
             )
+
+    def _require_target(self, metric: str) -> None:
+        """Refuse a metric that no run will have, as far as the task at its defaults says."""
+        names: tuple[str, ...] = ()
+        with suppress(Exception):  # options without a default are not known here
+            names = metric_names(find_task(self.task))  # type: ignore[arg-type]
+        targets = (*names, "loss", "validation")
+        if names and metric not in targets:
+            raise unknown_name("metric of --target", metric, targets)
 
 
 def build_comparison(request: CompareRequest) -> Comparison:

@@ -21,8 +21,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from spherenorm_experiments.run import Ranks, Run, die_with_parent
-from spherenorm_experiments.streams import generator, seed_everything, stream
-from spherenorm_experiments.task import Batch, Split, Task, are_tensors, length
+from spherenorm_experiments.task import (
+    Batch,
+    Split,
+    Task,
+    are_tensors,
+    generator,
+    length,
+    seed_everything,
+    stream,
+)
 
 Key = tuple[int, int]
 

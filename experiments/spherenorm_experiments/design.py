@@ -192,13 +192,17 @@ class Target:
         """Return the step and the metric at the end of each epoch."""
         per_epoch: int = run.summary["steps_per_epoch"]
         ends = [record for record in run.metrics if record["step"] % per_epoch == 0]
-        if self.metric in ("validation", run.summary.get("score")):
+        score = run.summary.get("score")
+        if not ends:
+            return []
+        if self.metric in ("validation", score):
             return [(record["step"], record["validation"]) for record in ends]
         key = f"validation/{self.metric}"
         if any(key in record for record in ends):
             return [(record["step"], record[key]) for record in ends]
         if self.metric != "loss":
-            names = ", ".join(run.summary.get("test_metrics") or {})
+            others = [name.removeprefix("validation/") for name in ends[-1] if "/" in name]
+            names = ", ".join(filter(None, (score, *others)))
             raise ValueError(
                 f"--target {self.metric!r}: the metrics of a run are {names}, and loss"
             )

@@ -4,7 +4,7 @@
     outcome = execute(resolve(Spec("digits", "sgdp", {"lr": 0.1}), store))
 
 A run that was interrupted anywhere ends bit-identical to one that was not: order, augmentation and
-noise are functions of keys (see `spherenorm_experiments.streams.stream`), so that model, optimizer
+noise are functions of keys (see `spherenorm_experiments.task.stream`), so that model, optimizer
 and step are all that a checkpoint needs.
 
 `spherenorm run --processes 8` starts processes that train a run together on this machine. On
@@ -56,13 +56,15 @@ from spherenorm_experiments.run import (
 )
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import Busy, Store, StoreError
-from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.task import (
     AnyTask,
     PureTask,
     Task,
     data_fingerprint,
+    preserved_randomness,
     require_better,
+    seed_everything,
+    stream,
 )
 from spherenorm_experiments.train import sweep_rows, train
 

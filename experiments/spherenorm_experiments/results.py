@@ -272,6 +272,12 @@ def read_rows(path: Path) -> list[Section]:
     return sections
 
 
+def merge(old: Sequence[Section], new: Sequence[Section]) -> list[Section]:
+    """Return the sections of both, in the order of the old; the new one of two that are alike."""
+    by_label = {section.label: section for section in (*old, *new)}
+    return list(by_label.values())
+
+
 def _result(row: Any) -> Result:
     return Result(
         name=row.run,

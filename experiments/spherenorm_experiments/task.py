@@ -2,16 +2,21 @@
 
 There are two kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
 few small tensors; many of its runs train as one vmap computation.
+
+Each use of chance in a run has a key, and a seed of its own (`stream`). The order of the data has
+the key (seed, epoch), the augmentation of an item (seed, epoch, index), the noise in the model
+(seed, step, micro-batch, rank). A resumed run only has to know its step.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeGuard, get_args
 
@@ -23,7 +28,6 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
 from spherenorm_experiments.lookup import describe_source
-from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
 Better = Literal["higher", "lower"]
 """The direction in which a metric improves."""
@@ -52,6 +56,39 @@ def falls(name: str) -> bool:
     if "likelihood" in words:
         return negated
     return FALLING.search(words) is not None and not negated
+
+
+def stream(seed: int, name: str, *key: int) -> int:
+    """The seed of one use of a run's stream ("init", "data", "augmentation", "noise", ...)."""
+    text = "/".join(map(str, (seed, name, *(key or (0,)))))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") & (2**63 - 1)
+
+
+def generator(seed: int, name: str, *key: int) -> torch.Generator:
+    """Return a CPU generator seeded by `stream`."""
+    return torch.Generator().manual_seed(stream(seed, name, *key))
+
+
+def seed_everything(seed: int, device: str = "cpu") -> None:
+    """Seed the global random states of torch, NumPy and Python."""
+    # Not torch.manual_seed: without a GPU it formats a stack trace, a tenth of a small step.
+    torch.default_generator.manual_seed(seed)
+    if device != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+@contextmanager
+def preserved_randomness() -> Iterator[None]:
+    """Restore the global random states of torch, NumPy and Python at the end."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
 
 
 class Statistic(ABC):
@@ -353,19 +390,25 @@ def better_of(task: Task | type[Task], score: str | None) -> Better:
 def require_better(task: Task) -> None:
     """Refuse a task that would be tuned in the wrong direction, before anything runs.
 
-    A task that does not say its direction evaluates two items by a new model, since only
-    `evaluate` knows the score's name. Where this raises, a run will, too, with a better message.
+    A task that does not say its direction is asked for its score's name, see `metric_names`. Where
+    this raises, a run will, too, with a better message.
 
     Raises:
         ValueError: see `better_of`.
     """
-    score = None
-    if task.better is None:
-        with suppress(Exception), preserved_randomness(), torch.no_grad():
-            seed_everything(stream(0, "score's name"))
-            model, batch = task.model().eval(), task.first_batch(task.data().validation, 2)
-            score = next(iter(task.evaluate(model, batch)), None)
-    better_of(task, score)
+    better_of(task, next(iter(metric_names(task)), None) if task.better is None else None)
+
+
+def metric_names(task: Task) -> tuple[str, ...]:
+    """Return the names of a task's metrics; none where the task raises.
+
+    Only `evaluate` knows them, so that two items are evaluated by a new model.
+    """
+    with suppress(Exception), preserved_randomness(), torch.no_grad():
+        seed_everything(stream(0, "score's name"))
+        model, batch = task.model().eval(), task.first_batch(task.data().validation, 2)
+        return tuple(task.evaluate(model, batch))
+    return ()
 
 
 def fingerprint_of(splits: Splits) -> str:

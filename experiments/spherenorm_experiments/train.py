@@ -34,8 +34,15 @@ from spherenorm_experiments.run import (
 )
 from spherenorm_experiments.spec import SCHEDULES, Spec, is_number
 from spherenorm_experiments.store import RunFolder, write_file
-from spherenorm_experiments.streams import seed_everything, stream
-from spherenorm_experiments.task import PureTask, Split, Statistic, Task, better_of
+from spherenorm_experiments.task import (
+    PureTask,
+    Split,
+    Statistic,
+    Task,
+    better_of,
+    seed_everything,
+    stream,
+)
 
 
 class Training:
@@ -345,6 +352,7 @@ class _Loop:
         self.every = runner.checkpoint_seconds
         self.start_norm = training.watched.mean_norm(training.module)
         self.diverged_at: int | None = None
+        self.score_name: str | None = None
         self.code: list[str] = []
         self.done = self._resume()
         self.pending: list[dict[str, Any]] = []
@@ -363,6 +371,7 @@ class _Loop:
             record, (due,) = self.training.step(self.done, due)
             if record is not None and (self.done + 1) % self.run.steps_per_epoch == 0:
                 metrics = score(self.training, self.run.splits.validation)
+                self.score_name = next(iter(metrics), None)
                 record["validation"] = next(iter(metrics.values()), math.nan)
                 record |= {f"validation/{name}": metrics[name] for name in list(metrics)[1:]}
             last = self.done + 1 == self.run.steps
@@ -384,8 +393,14 @@ class _Loop:
         state = self.training.state()
         if self.ranks.first:
             length = self.run.folder.append(self.pending)
-            position = {"done": self.done, "diverged_at": self.diverged_at, "code": self.code}
-            self.run.folder.save_checkpoint({**state, **position, "records": length})
+            position = {
+                "done": self.done,
+                "diverged_at": self.diverged_at,
+                "score": self.score_name,
+                "code": self.code,
+                "records": length,
+            }
+            self.run.folder.save_checkpoint({**state, **position})
         self.pending.clear()
         self.ranks.wait()
 
@@ -406,7 +421,7 @@ class _Loop:
         if checkpoint is None:
             return 0
         self.training.restore(checkpoint)
-        self.diverged_at = checkpoint["diverged_at"]
+        self.diverged_at, self.score_name = checkpoint["diverged_at"], checkpoint.get("score")
         return int(checkpoint["done"])
 
 
@@ -484,7 +499,7 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         finite = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
         summary |= {name: next(iter(finite.values()), None), f"{name}_metrics": finite}
     # By its name: a file has the metrics in the order of theirs.
-    summary["score"] = next(iter(summary["test_metrics"]), None)
+    summary["score"] = next(iter(summary["test_metrics"]), loop.score_name)
     summary["metric"] = training.task.metric or summary["score"]
     if better_of(training.task, summary["score"]) == "lower":
         summary["better"] = "lower"

@@ -1,24 +1,178 @@
 """The norm at which weight decay holds weights, and the turn per step that follows.
 
-spherenorm run experiments/studies/equilibrium.py
+    spherenorm run experiments/studies/equilibrium.py
+
+A network of scale-invariant weights only is a pure loss here, so that a grid of it trains as one
+sweep. What it measures is compared with the laws of `spherenorm_theory`.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pandas as pd
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn.functional import cross_entropy
 
-from spherenorm import Bound
-from spherenorm_experiments.lookup import load_recipe
-from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, RecordedNumber, Result, Runs, Trial, number
-from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Cell, Row, Table
-from spherenorm_experiments.verdict import Claim, Statement, slug
+from spherenorm import Bound, metrics
+from spherenorm.functional import Sweep
+from spherenorm_experiments import (
+    Budget,
+    Cell,
+    Claim,
+    Place,
+    Plan,
+    PureTask,
+    RecordedNumber,
+    Result,
+    Runs,
+    Statement,
+    Study,
+    Table,
+    Trial,
+    generator,
+    load_recipe,
+    number,
+    slug,
+)
+
+WIDTH, BATCH = 24, 48
+"""Units of a hidden layer, and images in a batch."""
+
+NOISE = 0.5
+"""The share of the labels that is random."""
+
+UNSEEN = 2**40
+"""The first seed of the batches that measure gradients at the end; no run has one so large."""
+
+GRADIENT_BATCHES = 64
+
+ROUNDING = 1e-12
+"""The gradient of a weight on a pixel that never changes is at most this.
+
+Adam's eps keeps such a weight in its place.
+"""
+
+LATE = 0.5
+"""The share of the steps, at the end, over which stationary averages are taken."""
+
+
+@dataclass(frozen=True)
+class Mlp(PureTask):
+    """Digits through two hidden layers, each normalized over its batch, and a fixed last layer.
+
+    Every weight that trains is scale-invariant row by row. Random labels keep gradients from
+    vanishing: the task is to find where weight decay balances them.
+    """
+
+    name = "mlp"
+    tiers = {"smoke": Budget(6), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
+
+    def start(self, seed: int) -> dict[str, Tensor]:
+        return {
+            name: _drawn(WIDTH, size, generator(seed, f"init {name}")) / math.sqrt(size)
+            for name, size in (("first", 64), ("second", WIDTH))
+        }
+
+    def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
+        images, labels, last_layer = batch[0]
+        activations = torch.relu(normalize(images @ params["first"].T))
+        activations = torch.relu(normalize(activations @ params["second"].T))
+        return cross_entropy(activations @ last_layer, labels)
+
+    def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
+        images, labels = digits()
+        last_layer = _drawn(WIDTH, 10, torch.Generator().manual_seed(11)) / math.sqrt(WIDTH)
+
+        def batch(step: int) -> tuple[Tensor, ...]:
+            random = generator(seed, "data", step)
+            chosen = torch.randint(len(images), (BATCH,), generator=random)
+            noisy = torch.rand(BATCH, generator=random) < NOISE
+            random_labels = torch.randint(10, (BATCH,), generator=random)
+            return images[chosen], torch.where(noisy, random_labels, labels[chosen]), last_layer
+
+        return batch
+
+    def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        steps = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
+        norms = torch.cat([metrics.norm(after[name]) for name in after])
+        return {
+            "squared_step": steps.square().mean(),
+            "fourth_power": norms.pow(4).mean(),
+            "norm": norms.mean(),
+        }
+
+    def gradients(self, params: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Sizes of the gradients at weights that have a leading dimension of points.
+
+        Returns:
+            Of shape (points,), means over all units and over batches that no run has seen: of
+            |g|^2 |w|^2, and of the squared number of a unit's weights that have a gradient at all
+            (some pixels never change).
+        """
+        device = next(iter(params.values())).device
+        drawn = [self.batches(UNSEEN + i)(0) for i in range(GRADIENT_BATCHES)]
+        unseen = [torch.stack(part) for part in zip(*drawn, strict=True)]
+        per_batch = vmap(grad(self.loss), in_dims=(None, 0))
+        per_point = vmap(per_batch, in_dims=(0, None))
+        grads = per_point(params, tuple(x.to(device) for x in unseen))
+        sizes = [
+            grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1)
+            for name, weight in params.items()
+        ]
+        counts = [(grads[name].abs() > ROUNDING).any(dim=1).sum(-1) for name in params]
+        squared = torch.cat(counts, dim=-1).double().square()
+        return torch.cat(sizes, dim=-1).mean(-1), squared.mean(-1)
+
+    def summarize(
+        self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        sizes = [
+            self.gradients({name: value[:, i] for name, value in swept.params.items()})
+            for i in range(len(seeds))
+        ]
+        gamma, dimension = (torch.stack(part, dim=1) for part in zip(*sizes, strict=True))
+        records, norm = swept.records, swept.records["norm"]
+        late = int(LATE * len(norm))
+        half = late + (len(norm) - late) // 2
+        numbers = {
+            "effective_step_rms": records["squared_step"][late:].mean(dim=0).sqrt(),
+            "fourth_power_late": records["fourth_power"][late:].mean(dim=0),
+            "gamma_squared": gamma,
+            "dimension_squared": dimension,
+            "norm_drift": norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1,
+        }
+        return numbers, {}
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(digits()[0].numpy().tobytes()).hexdigest()
+
+
+@functools.cache
+def digits() -> tuple[Tensor, Tensor]:
+    """The first 1,024 of scikit-learn's digits, standardized as a whole, and their labels."""
+    images, labels = load_digits(return_X_y=True)
+    standardized = (images - images.mean()) / images.std()
+    return torch.from_numpy(standardized)[:1024], torch.from_numpy(labels)[:1024]
+
+
+def normalize(x: Tensor) -> Tensor:
+    """Return the columns of a batch with mean 0 and variance 1."""
+    centered = x - x.mean(dim=0)
+    return centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
+
+
+def _drawn(rows: int, columns: int, random: torch.Generator) -> Tensor:
+    return torch.randn(rows, columns, generator=random, dtype=torch.float64)
+
 
 MOMENTUM, BETAS = {"momentum": 0.9}, {"betas": [0.9, 0.99]}
 SGD_POINTS = ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))
@@ -94,7 +248,7 @@ def predict(recipe: str, hyper_parameters: Mapping[str, Any]) -> Prediction | No
     fourth_power = law.fourth_power.subs({GAMMA: 1, DIMENSION: 1})
     step, norm = (
         formula.subs({symbol: values.get(symbol.name, symbol) for symbol in formula.free_symbols})
-        for formula in (law.squared_rotation, fourth_power)
+        for formula in (law.squared_effective_step, fourth_power)
     )
     if any(number.free_symbols or not number.is_positive for number in (step, norm)):
         return None  # a case left open, or no decay
@@ -185,7 +339,7 @@ class EquilibriumStudy(Study):
             trials += self.make_trials(
                 plan,
                 Place("", name),
-                "invariant_mlp:Mlp",
+                f"{__name__}:Mlp",
                 name.lower(),
                 setting,
                 schedule="constant",
@@ -194,7 +348,7 @@ class EquilibriumStudy(Study):
         return trials
 
     def tables(self, runs: Runs) -> list[Table]:
-        rows: list[Row] = []
+        rows: list[Sequence[Any]] = []
         for place in runs.places:
             for _, point_runs in runs.all_runs(*place).groupby("point", sort=False):
                 point = point_runs.run.iloc[0].spec.hyper_parameters

@@ -1,89 +1,144 @@
-"""Do best learning rates stay over widths, and how much do they matter?
+"""Does the best learning rate of a narrow model stay the best one of a wide model?
 
-    spherenorm run experiments/studies/lr_transfer.py
+    spherenorm run experiments/studies/lr_transfer.py --tier evidence
 
 A table of losses has a row for each seed, and a column for log2 of each rate.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from byte_model import UNIFORM
-from norm_controls import BASES, CONTROLS, PROBE, REST, arm_of, turn_over_law
+from torch import nn
 
-from spherenorm_experiments.comparison import Comparison, Condition, Setup
-from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Runs, Trial, mean_over, number
-from spherenorm_experiments.tables import Cell, Row, Table, mean_of
-from spherenorm_experiments.verdict import Claim, slug
+import spherenorm as sn
+from spherenorm_experiments import (
+    ByteModel,
+    Cell,
+    Claim,
+    Place,
+    Plan,
+    Runs,
+    Study,
+    Table,
+    Trial,
+    mean_of,
+    slug,
+)
 
-WITHIN = 0.02
-"""Nats within which two losses are equivalent."""
+BASE_WIDTH = 32
+"""The rates of all models are those of this width, which transfer then multiplies."""
 
-REACH = 2
-"""Octaves on both sides of the best rate over which the sensitivity is taken."""
+WIDTHS = {"smoke": (16, 32), "small": (32, 128), "full": (32, 64, 128, 256)}
+"""The widths of each tier; the rate of the first is compared with that of the last."""
 
-WIDTHS = {"smoke": (16,), "small": (16, 64), "full": (32, 64, 128, 256)}
-"""The widths of each tier; from its smallest to its largest the best rate may drift."""
+WINDOWS = {"smoke": 16, "small": 768, "full": 64_000}
+"""Training windows of each tier: 96 steps of 8 in the small one, 2,000 of 32 in the full one."""
 
-WINDOWS = {"smoke": 32, "small": 960, "full": 64_000}
-"""Training windows of each tier: 120 steps of 8 in the small one, 2,000 of 32 in the full one."""
+OCTAVES = {"adamw": (-9, -4), "muon": (-7, -2), "muon (rms)": (-8, -3), "hyperball": (-6, -1)}
+"""log2 of the smallest and of the largest rate."""
 
-FIELDS = {"rest": REST, "schedule": "linear", "probes": ("norms", PROBE), "probe_every": 20}
-NATS: dict[str, Any] = {"unit": "nats", "equivalence_margin": WITHIN, "is_performance": True}
+STAYS = 0.5
+"""Octaves within which a best rate stays."""
 
+REST = {"recipe": "adam", "lr": 2.0**-5, "betas": [0.9, 0.95]}
+"""The optimizer of embedding, positions and head, at the base width."""
 
-def byte_condition(label: str, width: int) -> Condition:
-    """The byte model at a width, in every tier."""
-    windows = {tier: Setup({"windows": count}) for tier, count in WINDOWS.items()}
-    setup = windows.pop("small").updated(Setup({"width": width}, fields=FIELDS))
-    return Condition(
-        label, "byte_model:ByteModel", setup, tiers=windows, unit="nats", margin=WITHIN
-    )
+Policy = Literal["one rate", "mup", "spectral", "turn"]
 
-
-CONDITIONS = [
-    byte_condition(f"width {width}", width) for width in sorted(set().union(*WIDTHS.values()))
-]
-ARMS = {(base, control): arm_of(base, control) for base in BASES for control in CONTROLS}
+POLICIES = {
+    "mup": sn.transfer.mup("adam"),
+    "spectral": sn.transfer.spectral(),
+    "turn": sn.transfer.turn(),
+}
 
 
-def losses(runs: Runs, condition: str, arm: str) -> pd.DataFrame:
+@dataclass(frozen=True)
+class TransferredModel(ByteModel):
+    """The byte model, whose rates are those of the base width times the factors of a policy.
+
+    Attributes:
+        policy: "one rate" has the rates of the base width at every width.
+        recipe: of the hidden matrices.
+        scale: of the recipe, if it is Muon.
+    """
+
+    policy: Policy = "one rate"
+    recipe: str = "adamw"
+    scale: str = ""
+
+    def parameter_groups(self, model: nn.Module) -> Sequence[Mapping[str, Any]]:
+        weights = dict(model.named_parameters())
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, factor in rate_factors(self).items():
+            groups.setdefault(factor, []).append(weights[name])
+        return [{"params": params, "lr_factor": factor} for factor, params in groups.items()]
+
+
+@functools.cache
+def rate_factors(task: TransferredModel) -> Mapping[str, float]:
+    """Return the factor of each parameter's rate under the policy of a task."""
+    if task.policy == "one rate":
+        return {}
+    groups = sn.param_groups(
+        task.model(), task.audit_inputs(), task.recipe, rest="adam",
+        base=ByteModel(BASE_WIDTH).model(), transfer=POLICIES[task.policy],
+        **({"scale": task.scale} if task.scale else {}),
+    )  # fmt: skip
+    return {assignment.name: assignment.factor for assignment in groups.assignments}
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A recipe with its fixed hyper-parameters and the policies under which it trains.
+
+    Attributes:
+        policies: the first is compared with the second.
+    """
+
+    recipe: str
+    fixed: Mapping[str, Any]
+    policies: tuple[Policy, ...]
+
+
+BETAS = {"betas": [0.9, 0.95], "weight_decay": 0.0}
+RMS = "match_rms_adamw"
+
+OPTIMIZERS = {
+    "adamw": Optimizer("adamw", BETAS, ("mup", "one rate")),
+    "muon": Optimizer("muon", {"weight_decay": 0.0}, ("spectral",)),
+    "muon (rms)": Optimizer("muon", {"weight_decay": 0.0, "scale": RMS}, ("spectral", "one rate")),
+    "hyperball": Optimizer("hyperball(muon)", {}, ("turn", "spectral")),
+}
+
+ARMS = [(name, policy) for name, chosen in OPTIMIZERS.items() for policy in chosen.policies]
+
+
+def arm_name(optimizer: str, policy: str) -> str:
+    """Return the name of an arm.
+
+    >>> arm_name("muon", "spectral")
+    'muon, spectral'
+    """
+    return f"{optimizer}, {policy}"
+
+
+def losses(runs: Runs, width: str, arm: str) -> pd.DataFrame:
     """The test losses of an arm in nats per byte, at the rates at which all seeds have ended.
 
     A run that diverged, or does worse than a uniform model, has the loss of that.
     """
-    complete = runs.complete_grid(condition, arm)
-    loss = (-complete.test.astype(float)).fillna(UNIFORM).clip(upper=UNIFORM)
+    complete = runs.complete_grid(width, arm)
+    uniform = ByteModel.uniform_loss
+    loss = (-complete.test.astype(float)).fillna(uniform).clip(upper=uniform)
     table = complete.assign(octave=np.log2(complete.lr.astype(float)), loss=loss)
     return table.pivot(index="seed", columns="octave", values="loss")
-
-
-def around_best(table: pd.DataFrame) -> list[float]:
-    """The octaves within `REACH` of the rate with the best mean loss.
-
-    Fewer where the rates end: others in their place would lie further from the best, where losses
-    are higher, and make the arm look more sensitive than one whose best rate is in the middle.
-    """
-    if table.empty:
-        return []
-    place = int(np.argmin(table.mean()))
-    return list(table.columns[max(0, place - REACH) : place + REACH + 1])
-
-
-def sensitivity(table: pd.DataFrame) -> pd.Series:
-    """Return the mean loss over the rates around the best mean loss, minus the best, by seed.
-
-    Source: Wortsman et al. 2023, arXiv:2309.14322, Section 2.
-    """
-    chosen = table[around_best(table)]
-    return (chosen.mean(axis=1) - chosen.min(axis=1)).astype(float)
 
 
 def best_octave(table: pd.DataFrame) -> pd.Series:
@@ -98,116 +153,137 @@ def vertex(octaves: Sequence[float], values: Sequence[float]) -> float:
     >>> round(vertex((-6.0, -5.0, -4.0), (2.0, 1.0, 1.5)), 2)
     -4.83
     """
-    place = int(np.argmin(values))
-    if place in (0, len(values) - 1):
-        return float(octaves[place])
-    before, here, after = values[place - 1 : place + 2]
-    curved = before - 2 * here + after
-    step = (octaves[place + 1] - octaves[place - 1]) / 2
-    return float(octaves[place] + step * (0.0 if curved == 0 else (before - after) / 2 / curved))
+    index = int(np.argmin(values))
+    if index in (0, len(values) - 1):
+        return float(octaves[index])
+    before, best, after = values[index - 1 : index + 2]
+    curvature = before - 2 * best + after
+    if curvature == 0:
+        return float(octaves[index])
+    spacing = (octaves[index + 1] - octaves[index - 1]) / 2
+    return float(octaves[index] + spacing * (before - after) / 2 / curvature)
 
 
-def _ran(runs: Runs) -> list[str]:
-    """The conditions with runs, from the narrowest to the widest."""
+def at_edge(table: pd.DataFrame) -> int:
+    """Return the number of seeds whose best rate is the smallest or the largest."""
+    best = table.to_numpy().argmin(axis=1)
+    return int(np.isin(best, (0, table.shape[1] - 1)).sum())
+
+
+def widths_of(runs: Runs) -> list[str]:
+    """Return the conditions with runs, from the narrowest to the widest."""
     conditions = {place.condition for place in runs.places}
-    return [condition.label for condition in CONDITIONS if condition.label in conditions]
-
-
-def over_widths(runs: Runs, arm: str, of: Callable[[pd.DataFrame], pd.Series]) -> pd.Series:
-    """The mean of a number of the losses over the widths that have runs."""
-    return mean_over(of(losses(runs, width, arm)) for width in _ran(runs))
+    return sorted(conditions, key=lambda condition: int(condition.split()[1]))
 
 
 def drift(runs: Runs, arm: str) -> pd.Series:
-    """log2 of the best rate at the largest width minus that at the smallest; none for one width."""
-    if len(ran := _ran(runs)) < 2:
+    """Return log2 of the best rate at the largest width minus that at the smallest, by seed."""
+    widths = widths_of(runs)
+    if len(widths) < 2:
         return pd.Series(dtype=float)
-    narrow, wide = (best_octave(losses(runs, ran[i], arm)) for i in (0, -1))
+    narrow, wide = (best_octave(losses(runs, width, arm)) for width in (widths[0], widths[-1]))
     return (wide - narrow).dropna()
 
 
-def _tuned(runs: Runs, arm: str) -> pd.Series:
-    """Minus the test loss of each seed at the rate that it chooses, the mean over widths."""
-    return mean_over(runs.selected(width, arm).test for width in _ran(runs))
+def cost_of_transfer(runs: Runs, width: str, arm: str) -> pd.Series:
+    """Return the loss at the rate that the base chooses, minus that at the width's own, by seed.
+
+    Both rates are chosen on validation data.
+    """
+    selected = runs.selected(width, arm)
+    base_rates = runs.selected(widths_of(runs)[0], arm).lr
+    complete = runs.complete_grid(width, arm)
+    transferred = complete[complete.lr == complete.seed.map(base_rates)].set_index("seed")
+    return (selected.test - transferred.test).dropna()
 
 
-def _against_decay(base: str, control: str) -> Iterator[Claim]:
-    arm, decayed = (ARMS[base, name].name for name in (control, "decay"))
-
-    def minus_decay(runs: Runs, of: Callable[..., pd.Series]) -> pd.Series:
-        return of(runs, arm=arm) - of(runs, arm=decayed)
-
-    def drifts(runs: Runs, arm: str) -> pd.Series:
-        return drift(runs, arm).abs()
-
-    rows: dict[str, tuple[str, Callable[..., pd.Series], str, dict[str, Any]]] = {
-        "loss": ("> 0", _tuned, "has a lower loss at its own best rates than", NATS),
-        "sensitivity": ("< 0", partial(over_widths, of=sensitivity),
-                        "is less sensitive to the rate than", {**NATS, "primary": True}),
-        "drift": ("< 0", drifts, "has a best rate that drifts less over widths than",
-                  {"unit": "octaves", "is_performance": True, "primary": True}),
-    }  # fmt: skip
-    for name, (relation, of, text, more) in rows.items():
+def _claims(name: str, optimizer: Optimizer) -> Iterator[Claim]:
+    main_arm, *other_arms = (arm_name(name, policy) for policy in optimizer.policies)
+    for arm in (main_arm, *other_arms):
         yield Claim(
-            f"{name}.{slug(base)}.{slug(control)}", relation,
-            partial(minus_decay, of=of),
-            f"{arm} {text} {decayed}", **more,
+            f"stays.{slug(arm)}", f"= 0 ± {STAYS:g}", functools.partial(drift, arm=arm),
+            f"{arm}: the best rate stays within half an octave", unit="octaves",
+            is_performance=True, primary=arm == main_arm,
+        )  # fmt: skip
+    for other_arm in other_arms:
+
+        def more_distance(runs: Runs, other_arm: str = other_arm) -> pd.Series:
+            return drift(runs, main_arm).abs() - drift(runs, other_arm).abs()
+
+        yield Claim(
+            f"less.{slug(main_arm)}", "< 0", more_distance,
+            f"{main_arm}: the best rate drifts less than that of {other_arm}", unit="octaves",
+            is_performance=True, primary=True,
         )  # fmt: skip
 
 
-class LrTransfer(Comparison):
-    """The comparison, its curves, and the claims about them."""
+class LrTransfer(Study):
+    """Transfer of rates: is the best learning rate of a narrow model the best one of a wide model?
+
+    A byte-level language model (two layers, normalized queries and keys, no gains) on the source of
+    Python's standard library, each window read once, the rate falling linearly to 0, no decay. The
+    rates are those of width 32; `sn.transfer` multiplies them at other widths by the factors of a
+    policy, and "one rate" does not. The matrices of the blocks take the recipe; embedding,
+    positions and head take Adam at one rate of width 32, which the policy multiplies, too. muon
+    (rms) has the scale "match_rms_adamw", and hyperball is "hyperball(muon)". Rates are a factor 2
+    apart, and all train on all seeds.
+
+    Drift: log2 of the best rate at the largest width minus that at the smallest, seed by seed; the
+    best rate is the vertex of the parabola through the best test loss and those beside it. At the
+    base width all policies are the same runs.
+    """
+
+    name = "lr-transfer"
+    seeds = {"smoke": 1, "small": 3, "evidence": 6, "full": 12}  # noqa: RUF012
+    first_seed = 1000
+    claims = tuple(claim for item in OPTIMIZERS.items() for claim in _claims(*item))
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        labels = {f"width {width}" for width in WIDTHS[plan.budget_tier]}
-        trials = super().trials(plan, runs)
-        return [trial for trial in trials if trial.place.condition in labels]
+        trials: list[Trial] = []
+        for width in WIDTHS[plan.budget_tier]:
+            for name, policy in ARMS:
+                optimizer = OPTIMIZERS[name]
+                options: dict[str, Any] = {"width": width, "windows": WINDOWS[plan.budget_tier]}
+                if width != BASE_WIDTH:
+                    scale = {"scale": optimizer.fixed["scale"]} if name == "muon (rms)" else {}
+                    options |= {"policy": policy, "recipe": optimizer.recipe, **scale}
+                low, high = OCTAVES[name]
+                rates = [2.0**octave for octave in range(low, high + 1)]
+                if plan.tier == "smoke":
+                    rates = rates[3:5]
+                trials += self.make_trials(
+                    plan, Place(f"width {width}", arm_name(name, policy)),
+                    f"{__name__}:TransferredModel", optimizer.recipe,
+                    {**optimizer.fixed, "lr": rates}, options=options, rest=REST,
+                    schedule="linear", probes=(),
+                )  # fmt: skip
+        return trials
 
     def tables(self, runs: Runs) -> list[Table]:
-        rows: list[Row] = []
-        for width, arm in itertools.product(_ran(runs), (arm.name for arm in self.arms)):
+        summary: list[Sequence[Any]] = []
+        curves: list[Sequence[Any]] = []
+        octaves = range(min(low for low, _ in OCTAVES.values()), max(*OCTAVES.values())[1] + 1)
+        for (name, policy), width in itertools.product(ARMS, widths_of(runs)):
+            arm = arm_name(name, policy)
             table, chosen = losses(runs, width, arm), runs.selected(width, arm)
-            if len(table):
-                cells = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(table), ".2f")]
-                cells += [mean_of(sensitivity(table), ".3f"), Cell(len(around_best(table)), "d")]
-                cells.append(mean_of(number(chosen, turn_over_law), ".2f"))
-                rows.append((f"{width}: {arm}", *cells))
-        headings = ["arm", "loss at the best rate", "log2(best rate)", "sensitivity", "of rates"]
+            if table.empty:
+                continue
+            best = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(table), ".2f")]
+            cost = mean_of(cost_of_transfer(runs, width, arm), "+.3f")
+            summary.append((arm, width, *best, Cell(at_edge(table), "d"), cost))
+            means = table.mean()
+            curve = [Cell(means.get(float(k)), ".3f", missing="") for k in octaves]
+            curves.append((arm, width, *curve))
         note = (
-            "Losses in nats per byte on the test files; means over seeds ± SD. Of rates: those "
-            f"that the sensitivity is over; fewer than {2 * REACH + 1} where the best is near an "
-            "end of the search. "
-            "Turn: per step of hidden matrices, in the second half of the runs at the best rate, "
-            "over arctan(lr) for Hyperball, lr for rotational, and the turn in equilibrium at the "
-            "rate of each step for Adam with decay; the others have no law."
+            "Losses in nats per byte on the test files; means over seeds ± SD. At an edge: seeds "
+            "whose best rate is the smallest or the largest that was tried. Cost: the loss at the "
+            "rate that a seed chooses at the smallest width, minus that at its own choice."
         )
-        summary = Table("Loss against rate", [*headings, "turn / law"], rows, note)
-        return [*([summary] if rows else []), *super().tables(runs)]
-
-
-COMMON: dict[str, Any] = {"tune": {"lr": [0.01]}, "seeds": {"small": 3, "evidence": 6, "full": 12}}
-
-STUDY = LrTransfer(
-    "lr-transfer",
-    f"""Learning rates over widths: does the best rate stay, and how much does it matter?
-
-    A byte-level language model (two layers, normalized queries and keys, no gains) on the
-    source of Python's standard library, each window read once, the rate falling linearly to 0.
-    Two bases, Adam and Muon, each under six norm controls: decoupled decay, AdamP's projection
-    (with the same decay), Hyperball, rotational, radial brake, and gains: W = diag(a) V diag(b),
-    where |V| stays, and a and b are learned at a tenth of V's rate (MD decoupling). Only the
-    matrices of the blocks take these; embedding and head take Adam at one rate in all arms.
-    Rates are a factor 2 apart, and all train on all seeds.
-
-    Sensitivity (Wortsman et al. 2023): the mean over the rates within {REACH} octaves of the best
-    of min(loss, loss at the start), minus the best loss. Drift: log2 of the best rate at the
-    largest width minus that at the smallest. Each is taken seed by seed. The decay of each base is
-    one value, which is not tuned.
-    """,
-    arms=list(ARMS.values()),
-    conditions=CONDITIONS,
-    claims=[claim for base, control in ARMS if control != "decay"
-            for claim in _against_decay(base, control)],
-    first_seed=1000,
-    **COMMON,
-)  # fmt: skip
+        columns = ("arm", "width", "loss at the best rate", "log2(best rate)", "at an edge",
+                   "cost of the base's rate")  # fmt: skip
+        by_rate = ("arm", "width", *map(str, octaves))
+        tables = (
+            Table("Best rates", columns, summary, note),
+            Table("Loss by log2(rate)", by_rate, curves, "Means over seeds of the test loss."),
+        )
+        return [table for table in tables if table.rows]

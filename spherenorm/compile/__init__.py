@@ -26,7 +26,7 @@ from spherenorm.compile.interface import (
     require_backend,
 )
 from spherenorm.compile.memory import why_not_steppable
-from spherenorm.compile.paths import BATCHED_DEVICES, needs_whole_states
+from spherenorm.compile.paths import BATCHED_DEVICES, CUDA_KERNEL_DEVICES, needs_whole_states
 from spherenorm.compile.rule_key import RuleKey
 from spherenorm.compile.run import Dispatcher, compare_with_own_code
 from spherenorm.compile.sharded.shards import is_distributed, shard_state
@@ -34,6 +34,7 @@ from spherenorm.compile.sharded.shards import is_distributed, shard_state
 __all__ = [
     "BACKENDS",
     "BATCHED_DEVICES",
+    "CUDA_KERNEL_DEVICES",
     "BackendError",
     "Dispatcher",
     "GroupStep",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile.interface import Array, WeightStep
+from spherenorm.compile.interface import Array, Executor, WeightStep
 from spherenorm.compile.sharded.shards import all_reduce_sums
 from spherenorm.numerics import Scalar, compute_dtype, without_autocast
 from spherenorm.operations import OPERATIONS, Batched
@@ -60,8 +60,9 @@ class BatchedExecutor:
         """The graph, whose operations are run one by one."""
         return self.graph.listing()
 
-    def bind(self, weights: Sequence[WeightStep], literals: Array) -> WeightBatch:
+    def bind(self, weights: Sequence[WeightStep], executors: Sequence[Executor]) -> WeightBatch:
         """Make the index vectors of weights."""
+        literals = np.stack([executor.literals for executor in executors])
         return WeightBatch(self.graph, literals, weights)
 
 

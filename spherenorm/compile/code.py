@@ -3,8 +3,9 @@
 The kernel walks over a weight as often as the schedule has passes. Within a pass it takes a row
 (one index of dimension 0) at a time, in as many loops as the row's own sums need, while the row
 stays in cache; the last pass writes weight and state in place. Sums are taken over fixed chunks in
-a fixed order, so that the result does not depend on the number of threads. `prelude.hpp` and
-`driver.hpp` hold the parts that do not depend on the recipe.
+a fixed order, so that the result does not depend on the number of threads. `numbers.hpp`,
+`prelude.hpp` and `driver.hpp` hold the parts that do not depend on the recipe. `cuda/code.py`
+prints the same schedule for a GPU, by the expressions and functions of this file.
 
 Names in the source: S[3] is scalar node 3, in double; v3 a value per row (in double) or per entry
 (in `real`); t3 a narrower value, converted once for a loop over entries, and m3 the same as a mask;
@@ -13,6 +14,7 @@ k3 a scratch row; H, L the hyper-parameters and literals; P the pointers; r the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 
 from spherenorm.compile.graph import INPUTS, Extent, Labels, Node, StepGraph
@@ -31,14 +33,24 @@ def kernel_source(graph: StepGraph) -> tuple[str, tuple[str, ...]]:
         Unsupported: a state takes over another input's old value, which the kernel may have
             overwritten by then.
     """
+    require_separate_outputs(graph)
+    plan = schedule(graph)
+    printer = ExpressionPrinter(plan, Labels(graph, annotated=False))
+    headers = read_header("numbers.hpp"), read_header("prelude.hpp")
+    parts = [*headers, *_generated_parts(printer), read_header("driver.hpp")]
+    return "\n".join(parts), plan.states
+
+
+def require_separate_outputs(graph: StepGraph) -> None:
+    """Require that no output is another input's old value, which a kernel may have overwritten.
+
+    Raises:
+        Unsupported: a state takes over the old value of the weight or of another state.
+    """
     for name, index in graph.outputs.items():
         node = graph.nodes[index]
         if node.op in INPUTS - {"grad"} and node is not graph.inputs[name]:
             raise Unsupported(f"{name} takes over the old value of another input")
-    plan = schedule(graph)
-    printer = ExpressionPrinter(plan, Labels(graph, annotated=False))
-    parts = [_header("prelude.hpp"), *_generated_parts(printer), _header("driver.hpp")]
-    return "\n".join(parts), plan.states
 
 
 def annotated_source(graph: StepGraph) -> str:
@@ -64,55 +76,51 @@ def indented(source: str) -> str:
 def _generated_parts(printer: ExpressionPrinter) -> list[str]:
     plan = printer.schedule
     passes = [PassPrinter(printer, number) for number in range(len(plan.passes))]
-    stages = [line for stage in range(len(passes)) for line in _stage_lines(printer, stage)]
-    counters = [
-        f"*reinterpret_cast<double*>(P[{plan.pointer_index[name]}]) = {printer.slot(index)};"
-        for name, index in plan.counters.items()
-    ]
+    flat = ", ".join(str(pass_.flat).lower() for pass_ in plan.passes)
+    n_scratch_rows = max(len(printed.scratch_row) for printed in passes)
     return [
-        _sizes(plan, max(len(printed.scratch_row) for printed in passes)),
+        print_sizes({**sizes_of(plan), "SCRATCH": n_scratch_rows}),
         *(printed.source() for printed in passes),
-        *_pass_table(printer),
-        *_function(
-            "static void advance(int stage, const int64_t* P, const double* L, const double* H,"
-            " double* S, const double* partial, int64_t chunks)",
-            *["(void)P; (void)L; (void)H; (void)partial; (void)chunks;", "switch (stage) {"],
-            *stages,
-            "}",
-        ),
-        *_function(
-            "static void finish(const int64_t* P, const double* S)",
-            "(void)P; (void)S;",
-            *counters,
-        ),
+        f"static const bool flat[PASSES] = {{{flat}}};",
+        *functions_between_passes(printer),
     ]
 
 
-def _header(name: str) -> str:
+def read_header(name: str) -> str:
+    """Return the text of a header of this folder."""
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
 
 
-def _function(head: str, *lines: str) -> list[str]:
+def print_function(head: str, *lines: str) -> list[str]:
+    """Print a function."""
     return [f"{head} {{", *lines, "}"]
 
 
-def _sizes(plan: Schedule, n_scratch_rows: int) -> str:
-    sizes = {
+def sizes_of(plan: Schedule) -> dict[str, int]:
+    """Return the sizes of a kernel by their names in its source."""
+    return {
         "POINTERS": len(plan.pointer_index),
         "LITERALS": len(plan.graph.literals),
         "SCALARS": len(plan.graph.nodes),
         "PASSES": len(plan.passes),
         "SAVED": len(plan.saved),
-        "SCRATCH": n_scratch_rows,
         "REDUCTIONS": plan.max_reductions,
     }
+
+
+def print_sizes(sizes: Mapping[str, int]) -> str:
+    """Print constants."""
     return f"enum {{ {', '.join(f'{name} = {size}' for name, size in sizes.items())} }};"
 
 
-def _pass_table(printer: ExpressionPrinter) -> list[str]:
-    """Print which passes are flat, which are wanted, and the call of each."""
+def functions_between_passes(printer: ExpressionPrinter) -> list[str]:
+    """Print the scalars of each stage, the gates and calls of passes, and the counters' end."""
     plan = printer.schedule
-    flat = ", ".join(str(pass_.flat).lower() for pass_ in plan.passes)
+    stages = [line for i in range(len(plan.passes)) for line in _stage_lines(printer, i)]
+    counters = [
+        f"*reinterpret_cast<double*>(P[{plan.pointer_index[name]}]) = {printer.slot(index)};"
+        for name, index in plan.counters.items()
+    ]
     gates = [(number, pass_.gate) for number, pass_ in enumerate(plan.passes)]
     wanted = [
         f"if (pass == {number}) return ({printer.slot(gate[0])} != 0) == {str(gate[1]).lower()};"
@@ -121,12 +129,25 @@ def _pass_table(printer: ExpressionPrinter) -> list[str]:
     ]
     cases = [f"case {p}: pass{p}(part); break;" for p in range(len(plan.passes))]
     return [
-        f"static const bool flat[PASSES] = {{{flat}}};",
-        *_function(
-            "static bool wanted(int pass, const double* S)",
+        *print_function(
+            "FUNCTION bool wanted(int pass, const double* S)",
             *["(void)pass; (void)S;", *wanted, "return true;"],
         ),
-        *_function("static void run(int pass, const Part& part)", "switch (pass) {", *cases, "}"),
+        *print_function(
+            "FUNCTION void run(int pass, const Part& part)", "switch (pass) {", *cases, "}"
+        ),
+        *print_function(
+            "FUNCTION void advance(int stage, const int64_t* P, const double* L, const double* H,"
+            " double* S, const double* partial, int64_t chunks)",
+            *["(void)P; (void)L; (void)H; (void)partial; (void)chunks;", "switch (stage) {"],
+            *stages,
+            "}",
+        ),
+        *print_function(
+            "FUNCTION void finish(const int64_t* P, const double* S)",
+            "(void)P; (void)S;",
+            *counters,
+        ),
     ]
 
 
@@ -224,6 +245,32 @@ class ExpressionPrinter:
             f"const bool t{label} = {value}; const mask m{label} = -mask(t{label}); (void)m{label};"
         )
 
+    def entry_values(
+        self, roots: Iterable[int], inputs: Callable[[Node], str], waiting: Mapping[int, str]
+    ) -> dict[int, str]:
+        """Print each entry that `roots` depend on, by index.
+
+        Args:
+            roots: indices of nodes.
+            inputs: prints the entry of an input.
+            waiting: what an earlier loop has left of values, which are not computed again.
+        """
+        values: dict[int, str] = {}
+        pending = list(roots)
+        while pending:
+            node = self.nodes[pending.pop()]
+            index = node.index
+            if index in values or node.extent is not Extent.FULL:
+                continue
+            if node.op in INPUTS:
+                values[index] = inputs(node)
+            elif index in waiting:
+                values[index] = waiting[index]
+            else:
+                values[index] = self.expression(node)
+                pending.extend(node.arguments)
+        return {index: values[index] for index in sorted(values)}
+
     def saved_row_sum(self, index: int) -> str:
         """Print the place of a row sum that one pass saves for later ones."""
         return f"part.saved[{self.schedule.saved[index]} * part.rows + r]"
@@ -313,23 +360,8 @@ class PassPrinter:
             lines.append(f"reinterpret_cast<real*>({pointer})[r] = v{self.labels(n.index)};")
         return lines
 
-    def _entry_values(self, loop: int, roots: list[int]) -> dict[int, str]:
-        """Print each entry that `roots` depend on in a loop, by index."""
-        values: dict[int, str] = {}
-        pending = list(roots)
-        while pending:
-            node = self.nodes[pending.pop()]
-            index = node.index
-            if index in values or node.extent is not Extent.FULL:
-                continue
-            if node.op in INPUTS:
-                values[index] = f"load(p{self.schedule.pointer_index[node.name]}[j])"
-            elif self.pass_.level[index] < loop and index in self.scratch_row:
-                values[index] = f"k{self.labels(index)}[j]"
-            else:
-                values[index] = self.printer.expression(node)
-                pending.extend(node.arguments)
-        return values
+    def _input(self, node: Node) -> str:
+        return f"load(p{self.schedule.pointer_index[node.name]}[j])"
 
     def _loop(self, number: int, loop: Loop) -> list[str]:
         """Print a loop over entries, block by block, with its sums and the writes that are due."""
@@ -338,11 +370,12 @@ class PassPrinter:
         of_loop = [i for i in computed if level[i] == number]
         writes = [key for key, write_loop in self._loop_of_write.items() if write_loop == number]
         roots = [*of_loop, *loop.reduced, *(index for _, index in writes)]
-        values = self._entry_values(number, roots)
+        waiting = {i: f"k{self.labels(i)}[j]" for i in self.scratch_row if level[i] < number}
+        values = self.printer.entry_values(roots, self._input, waiting)
         if not values:
             return []
         body = []
-        for index in sorted(values):
+        for index in values:
             type_ = "bool" if self.nodes[index].boolean else "real"
             label, comment = self.labels(index), self.labels.comment(index)
             body.append(f"const {type_} v{label} = {values[index]};{comment}")

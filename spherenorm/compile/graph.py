@@ -10,8 +10,8 @@ import enum
 import functools
 import math
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,7 @@ class StepGraph:
         literals: kernel arguments beside the hyper-parameters, which come first. They may differ
             from shape to shape; the nodes do not.
         states: the shape and dtype of each state.
+        watched: the outputs that no step reads; only they depend on the nodes of their own.
         sources: the places in the rule's code that called for the nodes, by index.
     """
 
@@ -82,13 +83,57 @@ class StepGraph:
     outputs: dict[str, int] = field(default_factory=dict)
     literals: list[float] = field(default_factory=list)
     states: dict[str, tuple[torch.Size, torch.dtype]] = field(default_factory=dict)
+    watched: frozenset[str] = frozenset()
     sources: dict[int, Source] = field(default_factory=dict)
+
+    def nodes_of(self, names: Iterable[str]) -> set[int]:
+        """Return the indices of the nodes that some outputs depend on."""
+        live = {self.outputs[name] for name in names}
+        for node in reversed(self.nodes):
+            if node.index in live:
+                live.update(node.arguments)
+        return live
+
+    def add_watched(self, graph: StepGraph, names: Iterable[str]) -> None:
+        """Add outputs that no step reads, with nodes of their own, from a graph that has them.
+
+        Executors then sum what belongs to the step in the order that they have without these
+        outputs, so that the step has the same bits.
+
+        Args:
+            graph: the graph of the same step with these outputs.
+            names: the outputs.
+        """
+        self.watched = frozenset(names)
+        inputs = {(n.op, n.detail): n.index for n in self.nodes if not n.arguments}
+        new_indices: dict[int, int] = {}
+        states = {n.index for n in graph.nodes if n.op == "state" and n.detail in self.watched}
+        for index in sorted(graph.nodes_of(self.watched) | states):
+            node = graph.nodes[index]
+            detail = node.detail
+            is_literal = node.op == "argument" and detail >= self.n_hyper_parameters
+            if is_literal:
+                self.literals.append(graph.literals[detail - self.n_hyper_parameters])
+                detail = self.n_hyper_parameters + len(self.literals) - 1
+            elif (node.op, detail) in inputs and not node.arguments:
+                new_indices[index] = inputs[node.op, detail]
+                continue
+            new_indices[index] = len(self.nodes)
+            arguments = tuple(new_indices[argument] for argument in node.arguments)
+            new_node = replace(node, index=len(self.nodes), arguments=arguments, detail=detail)
+            if index in graph.sources:
+                self.sources[new_node.index] = graph.sources[index]
+            self.nodes.append(new_node)
+        for name in graph.outputs:
+            if name in self.watched:
+                self.outputs[name] = new_indices[graph.outputs[name]]
+                self.states[name] = graph.states[name]
 
     @property
     def structure(self) -> Any:
         """Equal for graphs that differ in their literals and sources only."""
         lengths = self.n_hyper_parameters, len(self.literals)
-        return tuple(self.nodes), tuple(self.outputs.items()), *lengths
+        return tuple(self.nodes), tuple(self.outputs.items()), self.watched, *lengths
 
     @property
     def inputs(self) -> dict[str, Node]:
@@ -98,10 +143,7 @@ class StepGraph:
     def listing(self) -> str:
         """Print the operations on which the outputs depend, one a line, with the rule's source."""
         labels = Labels(self, annotated=True)
-        live = set(self.outputs.values())
-        for node in reversed(self.nodes):
-            if node.index in live:
-                live.update(node.arguments)
+        live = self.nodes_of(self.outputs)
         lines = []
         for node in self.nodes:
             if node.index not in live:

@@ -145,8 +145,8 @@ class Executor(Protocol):
     def code(self) -> str:
         """See the attributes of the class."""
 
-    def bind(self, weights: Sequence[WeightStep], literals: Array) -> Batch:
-        """Make a batch; `literals` has a row for each weight."""
+    def bind(self, weights: Sequence[WeightStep], executors: Sequence[Executor]) -> Batch:
+        """Make a batch; each weight has an executor of one `batch_key`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +155,8 @@ class Path:
 
     Attributes:
         name: "rule" (the rule's own code), "stack" (its own code under vmap), "C++ kernel",
-            "batched", "owner" (one process steps the whole of a sharded weight by the rule's own
-            code), or "error" if the next step raises `BackendError`.
+            "CUDA kernel", "batched", "owner" (one process steps the whole of a sharded weight by
+            the rule's own code), or "error" if the next step raises `BackendError`.
         reason: why this path, in words; for "error" the message.
         executor: steps the weight; None on the paths that run the rule's own code.
         takes_shard: own code steps the shard of this process, not the DTensor.

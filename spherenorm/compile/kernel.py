@@ -20,13 +20,15 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from spherenorm.compile.code import annotated_source, kernel_source
 from spherenorm.compile.graph import StepGraph
-from spherenorm.compile.interface import Array, WeightStep, cached, count_cached
+from spherenorm.compile.interface import Array, Executor, WeightStep, cached, count_cached
 from spherenorm.numerics import Scalar
 from spherenorm.record import Unsupported
 
@@ -46,7 +48,23 @@ TYPES = {
 GRAD_COLUMN = 1
 """The column of gradients' pointers in a batch's table."""
 
-Step = Callable[..., int]
+Function = Callable[..., int]
+"""A function of a compiled library, which returns 0 if all went well."""
+
+
+class Export(NamedTuple):
+    """A function that a library exports.
+
+    Attributes:
+        name: in the library.
+        argument_types: of ctypes.
+    """
+
+    name: str
+    argument_types: tuple[Any, ...]
+
+
+STEP = Export("step", (ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int))
 
 
 @dataclass(frozen=True)
@@ -63,7 +81,7 @@ class CppKernel:
     source: str
     defines: tuple[str, ...]
     states: tuple[str, ...]
-    step: Step = field(compare=False, repr=False)
+    step: Function = field(compare=False, repr=False)
 
     def __call__(self, tensors: Array, literals: Array, scalars: Array) -> None:
         """Step many weights in place.
@@ -94,7 +112,7 @@ def build_kernel(graph: StepGraph, dtype: torch.dtype) -> CppKernel:
     source, states = kernel_source(graph)
     compute_type, storage_type = TYPES[dtype]
     defines = (f"-DREAL={compute_type}", f"-DSTORED={storage_type}")
-    return CppKernel(source, defines, states, load_step(source, defines))
+    return CppKernel(source, defines, states, load_function(source, defines, STEP))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +147,9 @@ class KernelExecutor:
         """The C++ source of the kernel, without the parts that no recipe changes."""
         return annotated_source(self.graph)
 
-    def bind(self, weights: Sequence[WeightStep], literals: Array) -> KernelBatch:
+    def bind(self, weights: Sequence[WeightStep], executors: Sequence[Executor]) -> KernelBatch:
         """Make the table of weights."""
+        literals = np.stack([executor.literals for executor in executors])
         return KernelBatch(self.kernel, literals, weights)
 
 
@@ -172,14 +191,19 @@ class KernelBatch:
         Raises:
             MemoryError: for scratch; before anything is written.
         """
-        relayouted = [
-            torch.empty_like(weights[i].weight).copy_(weights[i].grad) for i in self.needs_relayout
-        ]
+        relayouted = [grad_in_order(weights[i]) for i in self.needs_relayout]
         for i, grad in zip(self.needs_relayout, relayouted, strict=True):
             self.table[i, GRAD_COLUMN] = grad.data_ptr()
         self.kernel(self.table, self.literals, np.array([float(x) for x in scalars]))
         # Autograd has not seen the write; it must notice if a graph still needs the old weight.
         torch.autograd.graph.increment_version([w.weight for w in weights])
+
+
+def grad_in_order(step: WeightStep) -> Tensor:
+    """Return the gradient of a weight, copied unless it lies in memory as the weight does."""
+    if step.grad.stride() == step.weight.stride():
+        return step.grad
+    return torch.empty_like(step.weight).copy_(step.grad)
 
 
 def find_compiler() -> str:
@@ -214,8 +238,8 @@ def threads() -> int:
     return 1 if _forked.is_set() else torch.get_num_threads()
 
 
-def load_step(source: str, defines: tuple[str, ...]) -> Step:
-    """Return the exported function `step` of `source`, compiled unless the disk cache holds it.
+def load_function(source: str, defines: tuple[str, ...], export: Export) -> Function:
+    """Return an exported function of `source`, compiled unless the disk cache holds it.
 
     Raises:
         Unsupported: there is no compiler, or it failed; what failed is not tried again.
@@ -225,7 +249,7 @@ def load_step(source: str, defines: tuple[str, ...]) -> Step:
     """
     try:
         command = (find_compiler(), *FLAGS, *defines)
-        return cached(("kernel", source, command), lambda: _load_or_build(source, command))
+        return cached(("kernel", source, command), lambda: _load_or_build(source, command, export))
     except Unsupported as error:
         _warn_of_slow_steps(str(error))
         raise
@@ -236,25 +260,34 @@ def kernels_built() -> int:
     return count_cached("kernel")
 
 
-def _load_or_build(source: str, command: tuple[str, ...]) -> Step:
-    identity = "\0".join([source, *command, _target_macros(command[0])])
-    library = cache_folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
+def _load_or_build(source: str, command: tuple[str, ...], export: Export) -> Function:
+    library = cached_file(".so", source, *command, _target_macros(command[0]))
     with contextlib.suppress(OSError):
-        return _load(library)
+        return _load(library, export)
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
-        return _build(source, command, library.parent, library)
+        return _build(source, command, export, library.parent, library)
     except OSError as error:
-        _warn_of_cache(library.parent, error.strerror or str(error))
+        warn_of_cache(library.parent, error.strerror or str(error))
     try:
-        return _build(source, command, None, None)
+        return _build(source, command, export, None, None)
     except OSError as error:
         raise Unsupported(f"the compiled kernel cannot be loaded: {error}") from error
 
 
+def cached_file(suffix: str, *identity: str) -> Path:
+    """Return the path of what is compiled from the strings of `identity`."""
+    digest = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:32]
+    return cache_folder() / f"{digest}{suffix}"
+
+
 def _build(
-    source: str, command: Sequence[str], parent: Path | None, destination: Path | None
-) -> Step:
+    source: str,
+    command: Sequence[str],
+    export: Export,
+    parent: Path | None,
+    destination: Path | None,
+) -> Function:
     """Compile in a temporary folder within `parent`, load, and keep the library if asked to."""
     with tempfile.TemporaryDirectory(prefix="spherenorm-", dir=parent) as scratch:
         folder = Path(scratch)
@@ -263,10 +296,10 @@ def _build(
         library = folder / "step.so"
         if not library.exists():
             raise Unsupported(f"{command[0]} has ended without an error and without a library")
-        step = _load(library)
+        function = _load(library, export)
         if destination is not None:
             library.replace(destination)
-        return step
+        return function
 
 
 def _warn_of_slow_steps(reason: str) -> None:
@@ -283,7 +316,7 @@ _has_warned = threading.Event()
 
 
 @functools.cache
-def _warn_of_cache(folder: Path, reason: str) -> None:
+def warn_of_cache(folder: Path, reason: str) -> None:
     """Warn, once in a process, that kernels cannot be kept in `folder`."""
     warnings.warn(
         f"kernels cannot be kept in {folder} ({reason}), so each process compiles them anew; "
@@ -292,19 +325,19 @@ def _warn_of_cache(folder: Path, reason: str) -> None:
     )
 
 
-def _load(library: Path) -> Step:
-    """Load a library and return its step.
+def _load(library: Path, export: Export) -> Function:
+    """Load a library and return a function of it.
 
     Raises:
-        OSError: it is no library for this machine, or has no step.
+        OSError: it is no library for this machine, or has no such function.
     """
     try:
-        step = ctypes.CDLL(str(library)).step
+        function = getattr(ctypes.CDLL(str(library)), export.name)
     except AttributeError as error:
         raise OSError(str(error)) from error
-    step.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int]
-    step.restype = ctypes.c_int
-    return step
+    function.argtypes = export.argument_types
+    function.restype = ctypes.c_int
+    return function  # type: ignore[no-any-return]
 
 
 @functools.cache

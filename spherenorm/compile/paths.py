@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.batched import BatchedExecutor
+from spherenorm.compile.cuda.kernel import SMALL_CHUNK, CudaExecutor, build_cuda_executor
 from spherenorm.compile.graph import Extent, StepGraph
 from spherenorm.compile.interface import Executor, Path, WeightStep, cached
 from spherenorm.compile.kernel import KernelExecutor, build_kernel
@@ -28,6 +29,7 @@ from spherenorm.compile.verify import (
     ResultMismatch,
     RunStep,
     find_mismatch,
+    require_no_capture,
     small_shape,
     verify_executor,
     verify_storage,
@@ -38,6 +40,26 @@ from spherenorm.rule import Rule, State
 
 BATCHED_DEVICES = {"cuda"}
 """Types of devices whose weights step batched; sharded weights do so on every device."""
+
+
+def _cuda_kernel_devices() -> set[str]:
+    """Return the types of devices that $SPHERENORM_CUDA_KERNEL chooses.
+
+    Raises:
+        ValueError: it has another value than 0, 1 and shim.
+    """
+    devices: dict[str, set[str]] = {"0": set(), "1": {"cuda"}, "shim": {"cpu"}}
+    choice = os.environ.get("SPHERENORM_CUDA_KERNEL") or "0"
+    if choice not in devices:
+        raise ValueError(f"SPHERENORM_CUDA_KERNEL must be 0, 1 or shim, got {choice!r}")
+    return devices[choice]
+
+
+CUDA_KERNEL_DEVICES = _cuda_kernel_devices()
+"""Types of devices whose weights step by the CUDA kernel, if there is one for them: those on a GPU
+on request, since no GPU has run it yet; those on a CPU, behind `cuda/shim.hpp`, in tests."""
+SIBLING_SHAPES = ((4,), (4, 3))
+"""Shapes whose graphs are programs of a rule's CUDA kernel beside that of the weight."""
 REDUCTIONS = {"sum", "any"}
 """Operations of nodes that read several entries."""
 HALF_PRECISION = (torch.bfloat16, torch.float16)
@@ -57,7 +79,7 @@ def choose_path(key: RuleKey, backend: str, step: WeightStep) -> Path:
             return error_path(key, step, str(error))
         reason = str(error)
     try:
-        _require_stack(key, step, reason)
+        _check_vmap(key, step, reason)
     except Unsupported as error:
         return error_path(key, step, str(error))
     return Path("stack", reason)
@@ -76,7 +98,7 @@ def place_path(key: RuleKey, step: WeightStep, path: Path) -> Path:
     if step.rows_are_whole and _is_entry_by_entry(key, weight):
         reason = f"{path.reason}; each process steps its entries"
         return Path("rule", reason, takes_shard=True)
-    return path if _takes_distributed(key) else Path("owner", path.reason)
+    return path if _supports_dtensor(key) else Path("owner", path.reason)
 
 
 def needs_whole_states(rule: Rule, weight: Any) -> bool:
@@ -86,10 +108,13 @@ def needs_whole_states(rule: Rule, weight: Any) -> bool:
     key = RuleKey.of(rule)
     if any(part.needs_whole_weight for part in rule.walk()):
         return True
-    return not _takes_distributed(key) and _graph_or_none(key, weight) is None
+    return (
+        not _supports_dtensor(key)
+        and _graph_or_none(key, weight.dtype, tuple(weight.shape)) is None
+    )
 
 
-def _takes_distributed(key: RuleKey) -> bool:
+def _supports_dtensor(key: RuleKey) -> bool:
     """Return whether the rule's own code is written for DTensors, or for sums over weights."""
     rules = [*key.rule.walk()]
     if any(
@@ -99,19 +124,19 @@ def _takes_distributed(key: RuleKey) -> bool:
     return key.rule.needs_global_sums or any(rule.needs_whole_weight is False for rule in rules)
 
 
-def _graph_or_none(key: RuleKey, weight: Tensor, shape: Any = None) -> StepGraph | None:
+def _graph_or_none(key: RuleKey, dtype: torch.dtype, shape: tuple[int, ...]) -> StepGraph | None:
     """Return the graph of a step; None if there is none."""
     if key.unsupported_because is not None:
         return None
     try:
-        return _graph(key, tuple(weight.shape) if shape is None else shape, weight.dtype)
+        return _get_graph(key, shape, dtype)
     except Unsupported:
         return None
 
 
 def _is_entry_by_entry(key: RuleKey, weight: Any) -> bool:
     """Return whether each process can step its entries alone, whatever the others hold."""
-    graph = _graph_or_none(key, weight)
+    graph = _graph_or_none(key, weight.dtype, tuple(weight.shape))
     if graph is None or any(node.op in REDUCTIONS for node in graph.nodes):
         return False
     if any(node.extent is Extent.ROW for node in graph.nodes):
@@ -120,7 +145,7 @@ def _is_entry_by_entry(key: RuleKey, weight: Any) -> bool:
     for region in set(regions_of(weight)):
         if not region.numel:
             continue
-        local_graph = _graph_or_none(key, weight, region.lengths)
+        local_graph = _graph_or_none(key, weight.dtype, region.lengths)
         if local_graph is None or local_graph.structure != graph.structure:
             return False
         if local_graph.literals != graph.literals:
@@ -140,18 +165,18 @@ def error_path(key: RuleKey, step: WeightStep, reason: str) -> Path:
 
 
 @dataclass(frozen=True)
-class _WeightKind:
+class _ExecutorKey:
     """The part of an executor's kind that is neither rule nor shape.
 
     Attributes:
         dtype, device: of the weight.
-        batched: whether the batched executor steps it, else a kernel.
+        executor: the name of the class of executors that steps it.
         compiler: the environment that decides which compiler makes the kernel.
     """
 
     dtype: torch.dtype
     device: torch.device
-    batched: bool
+    executor: str
     compiler: tuple[str | None, str | None]
 
 
@@ -165,62 +190,95 @@ def _recorded_path(key: RuleKey, step: WeightStep) -> Path:
     shape, device = tuple(weight.shape), weight.device
     if device.type not in {"cpu", *BATCHED_DEVICES}:
         raise Unsupported(f"no executor is made for {device.type}")
-    graph = _graph(key, shape, weight.dtype)
+    graph = _get_graph(key, shape, weight.dtype)
     reason = why_not_recordable(step, graph.states)
     if reason is not None:
         raise Unsupported(reason)
     batched = step.sharded is not None or device.type in BATCHED_DEVICES
+    why_no_cuda_kernel = ""
+    if step.sharded is None and device.type in CUDA_KERNEL_DEVICES:
+        try:
+            _require_contiguous(step)
+            return _verified_path(key, step, CudaExecutor.name, "all weights of its kind at once")
+        except Unsupported as error:
+            why_no_cuda_kernel = f"; no CUDA kernel: {error}"
     if batched and accumulation_dtype(device) is not torch.float64:
         raise Unsupported(f"{device} does not compute in float64, as sums are added up")
-    if not batched:
-        reason = why_not_contiguous(step)
-        if reason is not None:
-            raise Unsupported(reason)
-    compiler = os.environ.get("CXX"), os.environ.get("PATH")
-    kind = _WeightKind(weight.dtype, device, batched, compiler)
-    executor = _executor(key, shape, kind)
+    if batched:
+        how = f"all weights of its kind at once{why_no_cuda_kernel}"
+        return _verified_path(key, step, BatchedExecutor.name, how)
+    _require_contiguous(step)
+    how = f"one kernel for all of its kind{why_no_cuda_kernel}"
+    return _verified_path(key, step, KernelExecutor.name, how)
+
+
+def _require_contiguous(step: WeightStep) -> None:
+    """Require that a kernel can walk over the memory of a weight.
+
+    Raises:
+        Unsupported: it cannot.
+    """
+    reason = why_not_contiguous(step)
+    if reason is not None:
+        raise Unsupported(reason)
+
+
+def _verified_path(key: RuleKey, step: WeightStep, executor_name: str, how: str) -> Path:
+    """Return the path of an executor, which is made and compared with own code if it is new.
+
+    Raises:
+        Unsupported: there is no executor, or it would give other numbers.
+    """
+    weight = step.unsharded_weight
+    shape, compiler = tuple(weight.shape), (os.environ.get("CXX"), os.environ.get("PATH"))
+    kind = _ExecutorKey(weight.dtype, weight.device, executor_name, compiler)
+    executor = _get_executor(key, shape, kind)
     cached(
-        ("verified", key.structure, kind, executor.batch_key),
+        ("verified", key.structure, kind, executor.batch_key, executor.program),
         lambda: _print_and_verify(executor, key, shape, kind),
     )
-    how = "all weights of its kind at once" if batched else "one kernel for all of its kind"
     return Path(executor.name, f"recorded; {how}", executor)
 
 
-def _graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+def _get_graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     return cached(
-        ("graph", *_rule_kind(key, shape, dtype)),
+        ("graph", *_cache_key(key, shape, dtype)),
         lambda: trace(key, shape, dtype),
     )
 
 
-def _rule_kind(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+def _cache_key(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
     defaults = torch.get_default_dtype(), default_device()
     return key.structure, shape, dtype, defaults
 
 
-def _executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> Executor:
+def _get_executor(key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey) -> Executor:
     return cached(
-        ("executor", *_rule_kind(key, shape, kind.dtype), kind),
+        ("executor", *_cache_key(key, shape, kind.dtype), kind),
         lambda: _build_executor(key, shape, kind),
     )
 
 
-def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> Executor:
+def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey) -> Executor:
     """Make the executor of a graph.
 
     Raises:
         Unsupported: there is no kernel.
     """
-    graph = _graph(key, shape, kind.dtype)
+    graph = _get_graph(key, shape, kind.dtype)
     literals = np.array(graph.literals, dtype=np.float64)
-    if kind.batched:
+    if kind.executor == BatchedExecutor.name:
         return BatchedExecutor(graph, literals)
+    if kind.executor == CudaExecutor.name:
+        require_no_capture(kind.device)
+        siblings = [_graph_or_none(key, kind.dtype, sibling) for sibling in SIBLING_SHAPES]
+        graphs = [sibling for sibling in siblings if sibling is not None]
+        return build_cuda_executor(graph, graphs, kind.dtype, kind.device)
     return KernelExecutor(build_kernel(graph, kind.dtype), literals, graph)
 
 
 def _print_and_verify(
-    executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind
+    executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey
 ) -> None:
     """Verify an executor; before that, print its code if the environment asks for it."""
     if os.environ.get("SPHERENORM_PRINT_CODE", "0") != "0":
@@ -228,7 +286,7 @@ def _print_and_verify(
     _verify(executor, key, shape, kind)
 
 
-def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> None:
+def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey) -> None:
     """Compare an executor with the rule's own code, at a small shape if that has the same kernel.
 
     Raises:
@@ -236,9 +294,12 @@ def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _Wei
     """
     small = small_shape(key.rule, shape)
     small_executor = _build_executor(key, small, kind)
-    if small_executor.batch_key == executor.batch_key:
+    if small_executor.program == executor.program:
         executor, shape = small_executor, small
     verify_executor(executor, key, shape, kind.dtype, kind.device)
+    if isinstance(executor, CudaExecutor):  # whose blocks share a weight, and a row
+        in_pieces = replace(executor, chunk=SMALL_CHUNK)
+        verify_executor(in_pieces, key, shape, kind.dtype, kind.device)
     if kind.dtype not in HALF_PRECISION:
         return
     # In half precision rounding hides small faults, which the same program shows on float32.
@@ -248,7 +309,7 @@ def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _Wei
         verify_storage(executor, twin, key, shape, kind.dtype, kind.device)
 
 
-def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
+def _check_vmap(key: RuleKey, step: WeightStep, reason: str) -> None:
     """Require that vmap takes the step of a weight that cannot be recorded, because of `reason`.
 
     Raises:
@@ -264,7 +325,9 @@ def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
     def verify() -> None:
         small = small_shape(rule, shape)
         try:
-            mismatch = find_mismatch(rule, _run_as_stack(rule), small, weight.dtype, weight.device)
+            mismatch = find_mismatch(
+                rule, _make_stack_runner(rule), small, weight.dtype, weight.device
+            )
         except Exception as error:  # vmap has many errors, and a rule may raise its own
             first_line = str(error).strip().partition("\n")[0]
             raise Unsupported(
@@ -275,10 +338,10 @@ def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
                 f"a stack would give other numbers than the rule's own code: {mismatch}"
             )
 
-    cached(("stack", *_rule_kind(key, shape, weight.dtype), weight.device), verify)
+    cached(("stack", *_cache_key(key, shape, weight.dtype), weight.device), verify)
 
 
-def _run_as_stack(rule: Rule) -> RunStep:
+def _make_stack_runner(rule: Rule) -> RunStep:
     """Step one weight as the first of a stack of two."""
 
     def run(weight: Tensor, grad: Tensor, state: State) -> None:

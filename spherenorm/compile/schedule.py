@@ -4,6 +4,10 @@ A reduction over the whole tensor ends a pass, since what depends on it has to w
 All passes but the last only reduce; the last one computes everything else and writes. A pass
 computes what it needs from the inputs anew, except for sums over rows that an earlier pass has
 saved. Within a pass, a sum over a row ends a loop over its entries.
+
+Outputs that no step reads (`StepGraph.watched`) have passes of their own before the last one. A
+compiler may order the sums of a loop by what else the loop has, so their reductions stay out of the
+loops of the step.
 """
 
 from __future__ import annotations
@@ -93,7 +97,7 @@ class Schedule:
         graph: of the step.
         pointer_index: the index of each tensor's pointer, by name: weight, gradient, states.
         passes: in order.
-        stage: for each node, the number of passes after which it can be known.
+        passes_before: for each node, the number of passes after which it can be known.
         scalars: the scalar nodes that the outputs depend on, without reductions.
         saved: row sums that one pass saves for later ones, each with its index among those.
     """
@@ -101,7 +105,7 @@ class Schedule:
     graph: StepGraph
     pointer_index: Mapping[str, int]
     passes: tuple[Pass, ...]
-    stage: tuple[int, ...]
+    passes_before: tuple[int, ...]
     scalars: tuple[Node, ...]
     saved: Mapping[int, int]
 
@@ -124,7 +128,7 @@ class Schedule:
 
     def scalars_of(self, stage: int) -> list[Node]:
         """List the scalars that are known after so many passes, and not before."""
-        return [n for n in self.scalars if self.stage[n.index] == stage]
+        return [n for n in self.scalars if self.passes_before[n.index] == stage]
 
     def scalar_arguments(self, users: Iterable[Node]) -> list[int]:
         """List the indices of the scalars that `users` take."""
@@ -146,7 +150,7 @@ def schedule(graph: StepGraph) -> Schedule:
         if graph.nodes[index].extent is not graph.inputs[name].extent:
             raise Unsupported(f"the new {name} has one value for many")
     scheduler = _Scheduler(graph)
-    n_passes = 1 + max(scheduler.stage[index] for index in graph.outputs.values())
+    n_passes = 1 + max(scheduler.passes_before[index] for index in graph.outputs.values())
     passes = tuple(scheduler.next_pass(i) for i in range(n_passes))
     names = ["weight", "grad", *(name for name in graph.outputs if name != "weight")]
     live_scalars = [
@@ -157,7 +161,7 @@ def schedule(graph: StepGraph) -> Schedule:
         graph=graph,
         pointer_index={name: i for i, name in enumerate(names)},
         passes=passes,
-        stage=tuple(scheduler.stage),
+        passes_before=tuple(scheduler.passes_before),
         scalars=tuple(n for n in live_scalars if not _is_reduction(n)),
         saved={index: i for i, index in enumerate(read_back)},
     )
@@ -168,16 +172,15 @@ def find_gates(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
 
     Returns:
         The indices of the live nodes; and for each node the gate without which no user needs it,
-        or None if it is needed anyway.
+        or None if it is needed anyway, as those of watched outputs are.
     """
     nodes, outputs = graph.nodes, set(graph.outputs.values())
-    alive, users = set(outputs), [list[Node]() for _ in nodes]
-    for node in reversed(nodes):
-        if node.index not in alive:
-            continue
-        for argument in node.arguments:
-            alive.add(argument)
-            users[argument].append(node)
+    read = graph.nodes_of(graph.outputs.keys() - graph.watched)
+    users = [list[Node]() for _ in nodes]
+    for node in nodes:
+        if node.index in read:
+            for argument in node.arguments:
+                users[argument].append(node)
     gates: list[Gate | None] = [None] * len(nodes)
     for node in reversed(nodes):
         gates_of_uses = {
@@ -185,7 +188,7 @@ def find_gates(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
         }
         if len(gates_of_uses) == 1 and node.index not in outputs:
             gates[node.index] = gates_of_uses.pop()
-    return alive, gates
+    return read | graph.nodes_of(graph.watched), gates
 
 
 def _gate_of_use(nodes: list[Node], node: Node, user: Node, gate: Gate | None) -> Gate | None:
@@ -210,36 +213,46 @@ class _Scheduler:
     Attributes:
         alive: indices of the nodes that the outputs depend on.
         gates: for each node the gate without which it is not needed, or None.
-        stage: see `Schedule`.
+        read: indices of the nodes that outputs which a step reads depend on.
+        passes_before: see `Schedule`.
+        n_read_passes: how many passes reduce for these nodes; the others come after them.
         saved: the row sums that the passes so far have saved.
     """
 
     def __init__(self, graph: StepGraph) -> None:
         self.graph, self.nodes = graph, graph.nodes
         self.alive, self.gates = find_gates(graph)
-        self.stage: list[int] = []
-        for node in self.nodes:
-            self.stage.append(self._stage_of(node))
+        self.read = graph.nodes_of(graph.outputs.keys() - graph.watched)
+        self.passes_before: list[int] = []
+        self.n_read_passes = 0
+        for node in self.nodes:  # nodes of watched outputs alone are the last ones
+            self.passes_before.append(self._stage_of(node))
+            if node.index in self.read:
+                self.n_read_passes = max(self.n_read_passes, self.passes_before[-1])
         self.saved: set[int] = set()
 
     def _stage_of(self, node: Node) -> int:
-        of_arguments = max((self.stage[a] for a in node.arguments), default=0)
+        of_arguments = max((self.passes_before[a] for a in node.arguments), default=0)
         if not _is_reduction(node):
             return of_arguments
+        if node.index not in self.read:
+            return 1 + max(of_arguments, self.n_read_passes)
         # A reduction that a decision may make needless waits for that decision.
         gate = self.gates[node.index]
         if gate is not None and gate[0] < node.index:
-            return 1 + max(of_arguments, self.stage[gate[0]])
+            return 1 + max(of_arguments, self.passes_before[gate[0]])
         return 1 + of_arguments
 
     def next_pass(self, number: int) -> Pass:
         """Return pass `number`; the last one is that of the outputs."""
-        nodes, stage = self.nodes, self.stage
+        nodes, passes_before = self.nodes, self.passes_before
         reductions = tuple(
             enumerate(
                 n
                 for n in nodes
-                if _is_reduction(n) and n.index in self.alive and stage[n.index] == number + 1
+                if _is_reduction(n)
+                and n.index in self.alive
+                and passes_before[n.index] == number + 1
             )
         )
         writes: list[tuple[str, Node]] = []
@@ -256,7 +269,7 @@ class _Scheduler:
         read_back = level.keys() & self.saved
         rows = tuple(nodes[i] for i in level if nodes[i].extent is Extent.ROW)
         full = tuple(nodes[i] for i in level if nodes[i].extent is Extent.FULL)
-        if gate is None:
+        if gate is None and number < self.n_read_passes:
             self.saved |= {n.index for n in rows if n.op == "sum"}
         row_indices = {n.index for n in rows}
         return Pass(
@@ -275,7 +288,7 @@ class _Scheduler:
         """Return the gate that all reductions of a pass share, if it is known before the pass."""
         gates = {self.gates[n.index] for _, n in reductions}
         gate = gates.pop()
-        if gates or gate is None or self.stage[gate[0]] > number:
+        if gates or gate is None or self.passes_before[gate[0]] > number:
             return None
         return gate
 

@@ -7,7 +7,7 @@ definition of its step.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from spherenorm.numerics import compute_dtype
 from spherenorm.operations import NotHere, of_overload
 from spherenorm.record import READS_A_VALUE, Call, Recorder, Source, TensorRef, Unsupported
 from spherenorm.rule import Rule
+from spherenorm.rules.watch import without_watches
 from spherenorm.torch_internals import OpOverload
 
 REDUCTIONS_WITH_DTYPE = {"sum", "mean", "linalg_vector_norm"}
@@ -66,9 +67,20 @@ def _rule_that_raised(error: BaseException, rule: Rule) -> str:
 
 def _trace(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     with torch.device("meta"):
-        weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
         scalars = [torch.empty((), dtype=scalar_dtype) for scalar_dtype in key.dtypes]
-        rule = key.with_scalars(scalars)
+    rule = key.with_scalars(scalars)
+    graph = _trace_rule(without_watches(rule), scalars, shape, dtype)
+    if rule.optional_keys:
+        graph.add_watched(_trace_rule(rule, scalars, shape, dtype), rule.optional_keys)
+    return graph
+
+
+def _trace_rule(
+    rule: Rule, scalars: Sequence[Tensor], shape: tuple[int, ...], dtype: torch.dtype
+) -> StepGraph:
+    """Return the graph of a rule whose hyper-parameters are `scalars`."""
+    with torch.device("meta"):
+        weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
         # Copies, since a rule may return one tensor for two states, or the weight.
         state = {name: value.clone() for name, value in rule.init(weight).items()}
         extents = _state_extents(rule, shape, dtype)

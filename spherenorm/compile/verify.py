@@ -53,14 +53,23 @@ def verify_executor(
         ResultMismatch: the numbers differ.
         RuntimeError: a CUDA graph is being captured, which must not contain the comparison.
     """
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("take a step before it is captured: it is compared with own code once")
+    require_no_capture(device)
     visible = key.with_visible_steps()
     mismatch = find_mismatch(visible.rule, _run_by(executor, visible), shape, dtype, device)
     if mismatch is not None:
         raise ResultMismatch(
             f"the {executor.name} would give other numbers than the rule's own code: {mismatch}"
         )
+
+
+def require_no_capture(device: torch.device) -> None:
+    """Require that no CUDA graph is being captured, in which nothing can be compiled or compared.
+
+    Raises:
+        RuntimeError: one is being captured.
+    """
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("take a step before it is captured: it is compared with own code once")
 
 
 def verify_storage(
@@ -105,7 +114,7 @@ def verify_storage(
 def _run_by(executor: Executor, key: RuleKey) -> RunStep:
     def run(weight: Tensor, grad: Tensor, state: State) -> None:
         steps = [WeightStep(weight, grad, state)]
-        executor.bind(steps, executor.literals[None]).run(steps, key.scalars)
+        executor.bind(steps, [executor]).run(steps, key.scalars)
 
     return run
 

@@ -5,8 +5,8 @@ arithmetic too, and each recorded operation is printed as Python. What depends o
 and the step count alone becomes arithmetic of Python numbers; numbers that differ between shapes
 become functions of the shape. The file is compared with the rule before it is returned.
 
-`expressions.py` prints one operation, `functions.py` the functions of one step, and `file.py` the
-whole file.
+`expressions.py` prints one operation, `functions.py` the functions of one step, `file.py` the whole
+file, and `partition.py` that of a partition.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from __future__ import annotations
 from typing import Any
 
 from spherenorm.export.file import ExportedFile, ExportError
+from spherenorm.export.partition import ExportedPartition
 from spherenorm.optim import torch_optimizer
+from spherenorm.partition import Partition
 from spherenorm.registry import Recipe, bind
 
 __all__ = ["ExportError", "export"]
 
 
-def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) -> str:
+def export(recipe: str | Recipe | Partition, name: str | None = None, /, **settings: Any) -> str:
     """Return the source of an optimizer that takes a recipe's steps and needs only torch.
 
     The numeric hyper-parameters of the recipe are arguments of the class and entries of its
@@ -28,9 +30,14 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
     The file is for reading and vendoring: it steps one weight after another. Before it is returned,
     it has taken the same steps as the rule on weights of every kind of shape.
 
+    Of a partition, or of a recipe that returns one, the file has the steps of all labels, and its
+    class takes param_groups with a label each:
+
+        Both([{"label": "matrix", "params": hidden}, {"label": "*", "params": rest, "lr": 1e-3}])
+
     Args:
-        recipe: a recipe, its name, or "module:function".
-        name: the name of the class; by default the recipe's name in CamelCase.
+        recipe: a recipe, its name, or "module:function"; or a partition, whose labels have recipes.
+        name: the name of the class; by default the recipe's name in CamelCase, or Partition.
         **settings: hyper-parameters; numbers become the defaults of the class.
 
     Raises:
@@ -45,7 +52,22 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
     """
     if name is not None and not name.isidentifier():
         raise ValueError(f"name must be that of a class, got {name!r}")
+    if isinstance(recipe, Partition):
+        if settings:
+            raise ValueError(
+                f"export: a partition has its numbers already, got {', '.join(settings)}; give "
+                "them to the recipes of its labels"
+            )
+        return _text_of_partition(ExportedPartition(recipe, name or "Partition"))
     bound = bind(recipe, **settings)
+    if isinstance(bound.rule, Partition):
+        class_name = name or torch_optimizer(bound.recipe).__name__
+        return _text_of_partition(ExportedPartition(bound.rule, class_name, bound))
     file = ExportedFile(bound, name or torch_optimizer(bound.recipe).__name__)
+    file.verify()
+    return file.text()
+
+
+def _text_of_partition(file: ExportedPartition) -> str:
     file.verify()
     return file.text()

@@ -20,6 +20,7 @@ from torch import Tensor
 from spherenorm.export.expressions import UnsupportedOpError
 from spherenorm.export.functions import FunctionWriter, Trace, random_tensor
 from spherenorm.export.text import join_items
+from spherenorm.numerics import safe_divide
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
 
@@ -68,7 +69,7 @@ KINDS = (
 OTHER_SHAPES = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
 """Shapes, beside those of the kinds, on which the whole file is compared with the rule."""
 N_STEPS = 4
-"""Steps of each comparison; `_gradient` has as many kinds of gradients."""
+"""Steps of each comparison; `sample_gradient` has as many kinds of gradients."""
 SHORT_PERIOD = 2
 """Steps of a period in a comparison."""
 ROUNDING = 1e-12
@@ -110,7 +111,7 @@ class ExportedFile:
         self.flattens = all(
             self._file_takes_steps(self.text(), shape)
             for shape in OTHER_SHAPES
-            if len(shape) > 2 and self._rule_accepts(shape)
+            if len(shape) > 2 and self.rule_accepts(shape)
         )
 
     def _shared_hyper_parameters(self) -> list[str]:
@@ -119,6 +120,8 @@ class ExportedFile:
         for rule in self.bound.recipe(**self._traced_arguments).walk():
             for field in rule.shared_fields:
                 value = getattr(rule, field)
+                if not isinstance(value, Tensor) and value != 0:
+                    continue  # the same in all groups
                 same = [name for name in self.numeric if self._traced_arguments[name] is value]
                 if not same:
                     raise ExportError(
@@ -128,7 +131,8 @@ class ExportedFile:
                 names += same
         return names
 
-    def _rule_accepts(self, shape: tuple[int, ...]) -> bool:
+    def rule_accepts(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the rule steps a weight of this shape."""
         try:
             self.bound.rule.init(random_tensor(shape, 0))
         except ValueError:
@@ -137,7 +141,7 @@ class ExportedFile:
 
     def _choose_functions(self, kind: Kind) -> str | None:
         """Return the kind whose functions step `kind`; they are written if there are none."""
-        if not self._rule_accepts(kind.shapes[0]):
+        if not self.rule_accepts(kind.shapes[0]):
             return None
         fallback = self.functions_of[kind.fallback] if kind.fallback else None
         # Functions for wide matrices may be right for tall ones but slow: rules that
@@ -186,7 +190,7 @@ class ExportedFile:
             try:
                 state, rule_state = init(weight, group), rule.init(weight)
                 for t in range(N_STEPS):
-                    grad = _gradient(rule_weight, t)
+                    grad = sample_gradient(rule_weight, t)
                     sums: tuple[Any, ...] = ()
                     if self.has_sums:
                         sums = (namespace[f"terms_{functions}"](weight, grad, state, group),)
@@ -195,7 +199,7 @@ class ExportedFile:
                     rule_weight, rule_state = rule.step(rule_weight, grad, rule_state)
             except STEP_ERRORS:
                 return False
-            if not _equal_up_to_rounding(weight, rule_weight, start):
+            if not equal_up_to_rounding(weight, rule_weight, start):
                 return False
         return True
 
@@ -207,11 +211,7 @@ class ExportedFile:
         """
         text = self.text()
         for shape in [*OTHER_SHAPES, *(shape for kind in KINDS for shape in kind.shapes)]:
-            if not self._rule_accepts(shape) or (len(shape) > 2 and not self.flattens):
-                continue
-            if shape == () and not self.functions_of["number"]:
-                continue  # the file steps a scalar as a vector, which the rule refuses
-            if not self._file_takes_steps(text, shape):
+            if self.accepts(shape) and not self._file_takes_steps(text, shape):
                 raise ExportError(f"{self.bound.name}: the file differs for a weight of {shape}")
 
     def _file_takes_steps(self, text: str, shape: tuple[int, ...]) -> bool:
@@ -225,15 +225,27 @@ class ExportedFile:
             rule_weight = start = weight.detach().clone()
             state = rule.init(rule_weight)
             for t in range(N_STEPS):
-                weight.grad = _gradient(rule_weight, t)
+                weight.grad = sample_gradient(rule_weight, t)
                 try:
                     optimizer.step()
                 except STEP_ERRORS:
                     return False
                 rule_weight, state = rule.step(rule_weight, weight.grad, state)
-            if not _equal_up_to_rounding(weight.detach(), rule_weight, start):
+            if not equal_up_to_rounding(weight.detach(), rule_weight, start):
                 return False
         return True
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The numeric hyper-parameters with their defaults."""
+        return {key: _to_python(self.bound.hyper_parameters[key]) for key in self.numeric}
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the file and the rule step a weight of this shape."""
+        if not self.rule_accepts(shape) or (len(shape) > 2 and not self.flattens):
+            return False
+        # The file steps a scalar as a vector, which the rule may refuse.
+        return shape != () or self.functions_of["number"] is not None
 
     def text(self) -> str:
         """Return the source of the file."""
@@ -250,15 +262,16 @@ class ExportedFile:
         fixed = [f"{key}={value!r}" for key, value in settings.items() if key not in self.numeric]
         if fixed:
             paragraphs.append(f"Fixed: {', '.join(fixed)}.")
-        defaults = {key: _to_python(settings[key]) for key in self.numeric}
-        arguments = [f"{key}={value!r}" for key, value in defaults.items()]
-        entries = [f'"{key}": {key}' for key in defaults]
+        arguments = [f"{key}={value!r}" for key, value in self.defaults.items()]
+        entries = [f'"{key}": {key}' for key in self.defaults]
         template = TEMPLATE
         if self.has_sums:
             for one_pass, two_passes in TWO_PASSES:
                 assert template.count(one_pass) == 1
                 template = template.replace(one_pass, two_passes)
         return template.format(
+            load_state_dict=LOAD_STATE_DICT,
+            matrix_of=MATRIX_OF,
             shared_keys=tuple(self.shared_keys),
             shared_numbers=tuple(self.shared_numbers),
             name=self.name,
@@ -267,11 +280,11 @@ class ExportedFile:
             init=join_items("    def __init__(", ["self", "params", *arguments], "):"),
             defaults=join_items("        defaults = {", entries, "}"),
             refusal="" if self.flattens else REFUSAL_OF_MANY_DIMENSIONS,
-            choice=self._choice_of_functions(),
+            choice=self.choice_of_functions(),
             functions=functions,
         )
 
-    def _choice_of_functions(self) -> str:
+    def choice_of_functions(self) -> str:
         """Return the body of `functions_for(weight)`."""
         branches = []
         for kind in KINDS:
@@ -288,6 +301,25 @@ class ExportedFile:
         return textwrap.indent("\n".join([*lines, last_action]), " " * 4)
 
 
+LOAD_STATE_DICT = """\
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        # torch casts states to the dtype of the weight: restore the saved ones.
+        indices = [i for group in state_dict["param_groups"] for i in group["params"]]
+        params = [p for group in self.param_groups for p in group["params"]]
+        for i, p in zip(indices, params):
+            for key, value in state_dict["state"].get(i, {}).items():
+                if isinstance(value, torch.Tensor):
+                    self.state[p][key] = value.to(p.device, copy=True)
+"""
+"""The method of all exported classes."""
+MATRIX_OF = """\
+def matrix_of(x):
+    x = x.flatten(1) if x.ndim > 1 else x.reshape(-1)
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+"""
+"""The function of all exported files that see several weights at once."""
+
 TEMPLATE = '''"""{name}, an optimizer of plain torch.
 
 {description}
@@ -301,16 +333,7 @@ class {name}(torch.optim.Optimizer):
 {defaults}
         super().__init__(params, defaults)
 
-    def load_state_dict(self, state_dict):
-        super().load_state_dict(state_dict)
-        # torch casts states to the dtype of the weight: restore the saved ones.
-        indices = [i for group in state_dict["param_groups"] for i in group["params"]]
-        params = [p for group in self.param_groups for p in group["params"]]
-        for i, p in zip(indices, params):
-            for key, value in state_dict["state"].get(i, {{}}).items():
-                if isinstance(value, torch.Tensor):
-                    self.state[p][key] = value.to(p.device, copy=True)
-
+{load_state_dict}
     @torch.no_grad()
     def step(self, closure=None):
         loss = None
@@ -385,10 +408,7 @@ def shared_numbers(state):
     return [abs(float(state[key])) for key in SHARED]
 
 
-def matrix_of(x):
-    x = x.flatten(1) if x.ndim > 1 else x.reshape(-1)
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-""",
+{matrix_of}""",
     ),
     ("def step_weight(p, state, group):", "def step_weight(p, state, group, sums):"),
     (
@@ -472,7 +492,7 @@ def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:
 # Comparisons
 
 
-def _gradient(weight: Tensor, step: int) -> Tensor:
+def sample_gradient(weight: Tensor, step: int) -> Tensor:
     """Return a gradient that scale-invariance tests pass at some steps and fail at others.
 
     Its radial part vanishes in each row at step 1, and in the whole weight at step 2.
@@ -481,12 +501,12 @@ def _gradient(weight: Tensor, step: int) -> Tensor:
     dims = tuple(range(1, weight.ndim))
     if step % 4 == 1 and dims:
         inner = (grad * weight).sum(dims, keepdim=True)
-        return grad - weight * inner / weight.square().sum(dims, keepdim=True)
+        return grad - weight * safe_divide(inner, weight.square().sum(dims, keepdim=True))
     if step % 4 == 2 and dims and weight.numel() > 1:
-        return grad - weight * (grad * weight).sum() / weight.square().sum()
+        return grad - weight * safe_divide((grad * weight).sum(), weight.square().sum())
     return grad + weight / 2
 
 
-def _equal_up_to_rounding(weight: Tensor, rule_weight: Tensor, start: Tensor) -> bool:
+def equal_up_to_rounding(weight: Tensor, rule_weight: Tensor, start: Tensor) -> bool:
     scale = max(start.abs().max().item(), rule_weight.abs().max().item(), 1.0)
     return bool((weight - rule_weight).abs().max() <= ROUNDING * scale)

@@ -39,6 +39,7 @@ from spherenorm.operations import of_overload
 from spherenorm.record import Call, Recorder, TensorRef
 from spherenorm.registry import Recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, make_checked_update
+from spherenorm.rules.watch import without_watches
 from spherenorm.torch_internals import pytree
 
 MAX_INLINE_LENGTH = 44
@@ -94,7 +95,7 @@ class Trace:
                 self.inputs[recorder.add_input(tensor)] = Expression(variable, True, tensor.shape)
 
         with torch.no_grad(), recorder:
-            rule = recipe(**hyper_parameters)
+            rule = without_watches(recipe(**hyper_parameters))
             initial_state = rule.init(weight)
         state = {key: value.clone() for key, value in initial_state.items()}
         for key, value in state.items():

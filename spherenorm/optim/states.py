@@ -152,7 +152,8 @@ def complete_state(rule: Rule, weight: Tensor, old: State) -> State:
         ValueError: another number of rules than before has a state of one name, so that it is
             unclear whose the old values are.
     """
-    changed_keys = _numbered_keys(old) ^ _numbered_keys(rule.state_keys)
+    old_keys = old.keys() - set(rule.optional_keys)
+    changed_keys = _numbered_keys(old_keys) ^ _numbered_keys(_required_keys(rule))
     if old and changed_keys:
         raise ValueError(
             f"{type(rule).__name__}: a hyper-parameter became 0 or stopped being 0, so another "
@@ -396,7 +397,8 @@ def adapt_state_dict(
         for index, (name, weight) in zip(saved_group["params"], weights, strict=True):
             if index in saved_states:
                 initial = initial_state_or_named_error(name, weight, rule)
-                state[weight] = _adapt_state(name, saved_states.pop(index), initial)
+                saved_state = saved_states.pop(index)
+                state[weight] = _adapt_state(name, saved_state, initial, rule.optional_keys)
                 rules_and_states.append((rule, state[weight]))
     reconcile_shared_states(rules_and_states)
     state.update(saved_states)  # what belongs to no parameter is kept, as torch does
@@ -425,14 +427,19 @@ def _adapt_group(
     bound = bind_and_check_group(recipe, group)
     rule = rule_keeping_states(bound, states, next_step(group))
     if saved_recipe is not None:
-        saved_keys = rule_keeping_states(saved_recipe, states).state_keys
-        if set(saved_keys) != set(rule.state_keys):
+        saved_keys = _required_keys(rule_keeping_states(saved_recipe, states))
+        keys = _required_keys(rule)
+        if saved_keys != keys:
             raise ValueError(
                 f"the state_dict is of recipe {saved_recipe.name!r}, the param_group of "
-                f"{present['recipe']!r}: their states are {sorted(saved_keys)} and "
-                f"{sorted(rule.state_keys)}"
+                f"{present['recipe']!r}: their states are {sorted(saved_keys)} and {sorted(keys)}"
             )
     return group, rule
+
+
+def _required_keys(rule: Rule) -> set[str]:
+    """Return the keys of the states without which no checkpoint loads."""
+    return {*rule.state_keys}.difference(rule.optional_keys)
 
 
 def _without_none(state: Mapping[str, Any]) -> State:
@@ -472,7 +479,9 @@ def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
     return replace(bind(saved_by, **values), part=saved.get(PART))
 
 
-def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
+def _adapt_state(
+    name: str, saved: Mapping[str, Any], initial: State, optional_keys: Collection[str]
+) -> State:
     """Return a saved state in the dtypes and on the device of an initial state.
 
     The result is {} if the saved state is empty.
@@ -483,6 +492,7 @@ def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
         name: the name of the weight in messages.
         saved: the state in the checkpoint.
         initial: the state of this weight before its first step.
+        optional_keys: the states that keep their initial values if the checkpoint lacks them.
 
     Raises:
         ValueError: a state is missing, complex, or of another shape.
@@ -490,13 +500,14 @@ def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
     saved = _without_none(saved)
     if not saved:
         return {}
-    if not saved.keys() >= initial.keys():
+    missing = initial.keys() - saved.keys() - set(optional_keys)
+    if missing:
         raise ValueError(
             f"{name}: the state_dict holds {sorted(saved)}, the recipe's state is {sorted(initial)}"
         )
     state = {}
     for key, initial_value in initial.items():
-        value = torch.as_tensor(saved[key])
+        value = torch.as_tensor(saved.get(key, initial_value))
         if value.shape != initial_value.shape or value.is_complex():
             raise ValueError(
                 f"{name}: {key} is in the state_dict {dtype_and_shape(value)}; the recipe's state "

@@ -1,8 +1,8 @@
 """`Measurement`: one weight at one step; `Meter`: measures similar weights.
 
-A meter computes measurements from the inner products of units. `find_weights` lists the weights of
-an optimizer that a probe measures, `make_meters` makes a `Meter` for those of one shape, view and
-test.
+A meter computes measurements from the inner products of units, and of a matrix from products with
+vectors. `find_weights` lists the weights of an optimizer that a probe measures, `make_meters` makes
+a `Meter` for those of one shape, view and test, and for vectors of similar length.
 """
 
 from __future__ import annotations
@@ -20,21 +20,31 @@ from spherenorm.manifolds import sphere_of
 from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
 from spherenorm.optim import RecipeOptimizer
+from spherenorm.probes.products import (
+    MAX_ENTRIES,
+    PRODUCT_INDICES,
+    Scratch,
+    largest_singular_values,
+    matrices_of,
+)
 from spherenorm.rule import Rule, State
 from spherenorm.rules import (
     AccumulatedInvarianceTest,
     InvarianceTest,
+    Orthogonalize,
     ScaleInvarianceTest,
     UnitSums,
 )
+from spherenorm.rules.watch import WATCH_PREFIX
 from spherenorm.support import did_you_mean
 from spherenorm.torch_internals import copy_tensors, write_count
 from spherenorm.views import View, ViewLike, as_view, replicate
 
-MAX_ENTRIES = {"cpu": 2**17, "cuda": 2**21}
-"""Entries that are summed at once, by device: few calls, and little memory; on a CPU, what its
-caches hold."""
-
+LAYER = View(None)
+N_UNIT_NUMBERS = 5
+"""Numbers of a unit, from `norm_before` to `cosine`."""
+BITS_OF_SIMILAR_LENGTHS = 3
+"""Binary digits by which lengths of vectors in one meter may differ."""
 BATCHED_DECISIONS = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
 """The `decide` methods that take the units of several weights at once; others run under vmap."""
 
@@ -72,13 +82,13 @@ class Units:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A weight w at a step. A number is the root mean square over the weight's units, or nan.
+    """A weight w at a step, which moves it by dw = w' - w to w'. A number may be nan.
 
     Attributes:
         step: number of steps of the optimizer so far, this one included.
         weight: name of the weight.
-        view: the view that splits it into the units that are measured.
-        norm_before: |w| before the step.
+        view: the view that splits it into the units that are measured; "layer" for a vector.
+        norm_before: |w| before the step; root mean square over the units, up to the cosine.
         norm: |w'|, after it.
         effective_step: |w'/|w'| - w/|w||.
         turn: the angle between w and w', in radians.
@@ -87,6 +97,17 @@ class Measurement:
         invariant_view: the view in which the test found them; None if it found none.
         predicted: the value that the law predicts; None without a law.
         units: the same quantities of each unit, if the probe was made with `units=True`.
+        shape: the shape of the weight.
+        grad_norm: |g| of the whole weight, as is what follows; nan without a gradient.
+        relative_step: |dw| / |w|.
+        update_rms: root mean square of the entries of dw.
+        spectral_norm: largest singular value of the matrix w', computed from below by few products
+            (`spherenorm.probes.products`); nan for a vector, and at steps that `spectra` of `probe`
+            leaves out. The matrix is the weight's first dimension by all others; or the units of
+            `Orthogonalize.view`, if the weight's rule has one: their root mean square.
+        stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank.
+        update_spectral_norm, update_stable_rank: the same of dw.
+        watched: the numbers of the weight's `rules.Watch`, by "quantity" or "name_quantity".
 
     Example:
         >>> measurement = Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")
@@ -106,14 +127,25 @@ class Measurement:
     invariant_view: str | None
     predicted: float | None = None
     units: Units | None = field(default=None, compare=False, repr=False)
+    shape: tuple[int, ...] | None = None
+    grad_norm: float = math.nan
+    relative_step: float = math.nan
+    update_rms: float = math.nan
+    spectral_norm: float = math.nan
+    stable_rank: float = math.nan
+    update_spectral_norm: float = math.nan
+    update_stable_rank: float = math.nan
+    watched: Mapping[str, float] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """Return the entries by name for JSON; nan and infinities become None.
 
-        `units`, if there are any, is a list of numbers for each name.
+        `units`, if there are any, is a list of numbers for each name; so is `watched` a number.
         """
-        names = [f.name for f in fields(self) if f.name != "units"]
+        names = [f.name for f in fields(self) if f.name not in ("units", "watched")]
         entries = {name: _finite_or_none(getattr(self, name)) for name in names}
+        if self.watched:
+            entries["watched"] = {k: _finite_or_none(x) for k, x in self.watched.items()}
         if self.units is None:
             return entries
         units = {f.name: getattr(self.units, f.name).tolist() for f in fields(Units)}
@@ -137,6 +169,18 @@ class GroupRule(NamedTuple):
     rule: Rule | None
     test: InvarianceTest
 
+    @property
+    def matrix_view(self) -> View:
+        """The view whose units are the matrices of a weight."""
+        parts = self.rule.walk() if self.rule is not None else ()
+        views = (part.view for part in parts if isinstance(part, Orthogonalize))
+        return next(views, LAYER)
+
+    @property
+    def watched_keys(self) -> tuple[str, ...]:
+        """The keys of the states that watches keep."""
+        return () if self.rule is None else self.rule.optional_keys
+
 
 @dataclass(frozen=True, eq=False)
 class MeasuredWeight:
@@ -146,15 +190,19 @@ class MeasuredWeight:
         weight: the parameter.
         name: its name in measurements.
         view: the view that splits it into the units that are measured.
-        test: the test that decides which of its units are scale-invariant.
+        test: the test that decides which of its units are scale-invariant; None for a vector.
         index: its index among the measured weights.
+        matrix_view: the view whose units are its matrices.
+        watched_keys: the keys of the states that its watches keep.
     """
 
     weight: Tensor
     name: str
     view: View
-    test: InvarianceTest
+    test: InvarianceTest | None
     index: int
+    matrix_view: View
+    watched_keys: tuple[str, ...]
 
 
 def find_weights(
@@ -163,7 +211,7 @@ def find_weights(
     names: Mapping[Tensor, str],
     views: MeasuredViews,
 ) -> list[MeasuredWeight]:
-    """Return the weights of two or more dimensions that the optimizer has now.
+    """Return the weights that the optimizer has now; those of no entries are left out.
 
     Args:
         optimizer: the optimizer.
@@ -177,18 +225,29 @@ def find_weights(
     """
     weights: list[MeasuredWeight] = []
     for group_index, weight, name in _named_weights(optimizer, names):
-        rule, test = group_rules[group_index]
-        view = _find_view(views, name, rule, test)
-        if weight.ndim < 2 or not weight.numel() or view is None or can_never_be_stepped(weight):
+        group_rule = group_rules[group_index]
+        view = _find_view(views, name, group_rule, is_vector=weight.ndim < 2)
+        if not weight.numel() or view is None or can_never_be_stepped(weight):
             continue
         if not weight.is_floating_point():
             raise TypeError(f"weight {name!r} must be real and floating-point, got {weight.dtype}")
-        for used_view in (view, *test.views):
+        test = group_rule.test if weight.ndim >= 2 else None
+        for used_view in (view, *(test.views if test is not None else ())):
             try:
                 used_view.size(weight)
             except ValueError as error:
                 raise ValueError(f"weight {name!r}: {error}") from error
-        weights.append(MeasuredWeight(weight, name, view, test, len(weights)))
+        weights.append(
+            MeasuredWeight(
+                weight,
+                name,
+                view,
+                test,
+                len(weights),
+                group_rule.matrix_view,
+                group_rule.watched_keys,
+            )
+        )
     return weights
 
 
@@ -200,10 +259,12 @@ def layout_key(optimizer: Optimizer, group_rules: Sequence[GroupRule]) -> Hashab
     value each time.
     """
     key: list[Hashable] = []
-    for group, (rule, test) in zip(optimizer.param_groups, group_rules, strict=True):
+    for group, group_rule in zip(optimizer.param_groups, group_rules, strict=True):
+        test = group_rule.test
         settings = [getattr(test, test_field.name) for test_field in fields(test)]
         settings = [object() if isinstance(x, Tensor) else x for x in settings]
-        key.append((sphere_of(rule), type(test), *settings, *group.get("param_names", ())))
+        settings += [sphere_of(group_rule.rule), group_rule.matrix_view, group_rule.watched_keys]
+        key.append((type(test), *settings, *group.get("param_names", ())))
         key += [(id(p), p.shape, p.dtype, p.device) for p in group["params"]]
     return tuple(key)
 
@@ -254,47 +315,74 @@ def _named_weights(
 
 
 def _find_view(
-    views: MeasuredViews, name: str, rule: Rule | None, test: InvarianceTest
+    views: MeasuredViews, name: str, group_rule: GroupRule, is_vector: bool
 ) -> View | None:
     """Return the view that is measured; None if the weight is left out.
 
-    It is the user's view, or else that of the manifold, or else the first that is tested.
+    It is the user's view, or else that of the manifold, or else the first that is tested. A vector
+    is one unit.
+
+    Raises:
+        ValueError: the user names another view of a vector.
     """
-    if isinstance(views, Mapping):
-        if name in views:
-            view = views[name]
-            return None if view is None else as_view(view)
-    elif views is not None:
+    view: ViewLike | None
+    if isinstance(views, Mapping) and name in views:
+        view = views[name]
+        if view is None:
+            return None
+        if is_vector and as_view(view) != LAYER:
+            raise ValueError(
+                f'weight {name!r} is a vector, which is measured as a whole; its view is "layer", '
+                f"got {view!r}"
+            )
+        return as_view(view)
+    if is_vector:
+        return LAYER
+    if views is not None and not isinstance(views, Mapping):
         return as_view(views)
-    sphere = sphere_of(rule)
+    sphere = sphere_of(group_rule.rule)
     if sphere is not None:
         return as_view(sphere.view)
-    return as_view(test.views[0]) if test.views else View()
+    return as_view(group_rule.test.views[0]) if group_rule.test.views else View()
 
 
 class Meter:
-    """Measures weights of one shape, view and test without waiting for the device.
+    """Measures weights of one shape, view and test, or vectors, without waiting for the device.
 
-    A measured step costs a copy of the weights and one batch of matrix products. `make_table`
-    computes the numbers of several steps together, and `read_table` makes measurements of them on
-    the host.
+    A measured step costs a copy of the weights, one batch of matrix products, and for matrices a
+    few products with vectors. `make_table` computes the numbers of several steps together, and
+    `read_table` makes measurements of them on the host.
 
     Args:
         measured: the weights.
         by_unit: whether to report each unit, too.
+        spectra: whether to compute singular values of matrices.
+        scratch: memory for products.
 
     Attributes:
         weights: the parameters.
+        has_spectra: whether singular values are computed of them.
     """
 
-    def __init__(self, measured: Sequence[MeasuredWeight], by_unit: bool) -> None:
+    def __init__(
+        self, measured: Sequence[MeasuredWeight], by_unit: bool, spectra: bool, scratch: Scratch
+    ) -> None:
         self.weights = [x.weight for x in measured]
         self._measured = measured
         self._by_unit = by_unit
+        self._scratch = scratch
         self._view = measured[0].view
         self._test = measured[0].test
+        self._matrix_view = measured[0].matrix_view
+        self._watched_keys = measured[0].watched_keys
         weight = self.weights[0]
-        views = list(dict.fromkeys((self._view, *self._test.views)))
+        self._are_vectors = weight.ndim < 2
+        self.has_spectra = spectra and not self._are_vectors
+        self._tested_views: Sequence[View] = () if self._test is None else self._test.views
+        views = list(dict.fromkeys((self._view, *self._tested_views, LAYER)))
+        any_weight = torch.empty(weight.shape, device="meta")
+        if self.has_spectra and len(matrices_of(any_weight, self._matrix_view)) > 1:
+            views = list(dict.fromkeys((*views, self._matrix_view)))
         self._unit_sizes = {view: view.size(weight) for view in views}
         self._n_units = {view: weight.numel() // self._unit_sizes[view] for view in views}
         # The sum over a whole weight can be taken along any dimension that another view needs.
@@ -303,15 +391,20 @@ class Meter:
         self._dims = {
             view: layer_dim if view.dim is None else view.dim % weight.ndim for view in views
         }
-        self._weights_before = torch.empty(
-            len(measured), *weight.shape, dtype=weight.dtype, device=weight.device
-        )
+        self._weights_before = [
+            torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in self.weights
+        ]
         # For each weight (its .grad, the version of that tensor, the gradient or a copy of it).
         self._gradients: list[tuple[Tensor, int, Tensor] | None] = [None] * len(measured)
         self._copies_gradient = [True] * len(measured)
         self._states_before: list[State] = []
         # For each measured step, the inner products at each index of a dimension.
         self._products: list[dict[int, Tensor]] = []
+        # For each measured step the bidiagonals of w' and dw, and the numbers of the watches.
+        self._bidiagonals: list[Tensor | None] = []
+        self._watched: list[Tensor] = []
+        # For each measured step and weight, whether its gradient is known.
+        self._has_gradient: list[bool] = []
         # For each measured step and weight, the state of its test before the step.
         self._states: list[State] = []
 
@@ -321,13 +414,11 @@ class Meter:
         Args:
             states: the state of each weight in the optimizer.
         """
-        copy_tensors(
-            self._weights_before.unbind(), [to_full_dense(weight) for weight in self.weights]
-        )
+        copy_tensors(self._weights_before, [to_full_dense(weight) for weight in self.weights])
         self._states_before = []
-        names = self._test.state_names
-        if not names:
+        if self._test is None or not self._test.state_names:
             return
+        names = self._test.state_names
         for weight, state in zip(self.weights, states, strict=True):
             has_test_state = state.keys() >= set(names)
             test_state = state if has_test_state else self._test.init(weight)
@@ -349,19 +440,66 @@ class Meter:
                 saved_grad = grad.clone() if self._copies_gradient[i] else grad
                 self._gradients[i] = grad, write_count(grad), saved_grad
 
-    def measure_step(self) -> None:
-        """Compute the inner products of the step that has been taken."""
-        before = self._weights_before.unbind()
+    def measure_step(self, states: Sequence[State]) -> None:
+        """Compute the inner products of the step that has been taken.
+
+        Args:
+            states: the state of each weight in the optimizer, after the step.
+        """
+        before = self._weights_before
         after = [to_full_dense(weight) for weight in self.weights]
         grads = [self._take_gradient(i, x) for i, x in enumerate(after)]
-        dims = dict.fromkeys(self._dims.values())
-        self._products.append({dim: _inner_products(before, after, grads, dim) for dim in dims})
         self._states += self._states_before
+        if self._watched_keys:
+            self._watched.append(self._watched_numbers(states))
+        if self._are_vectors:
+            vectors = self._scratch.inner_products_of_vectors(before, after, grads)
+            self._products.append({0: vectors})
+            return
+        self._products.append(
+            {
+                dim: self._scratch.inner_products(before, after, grads, dim)
+                for dim in dict.fromkeys(self._dims.values())
+            }
+        )
+
+    def matrices(self) -> list[Tensor]:
+        """Return the matrices of w' and dw of each weight, once `measure_step` has been called.
+
+        They are in the dtype of the step. The copy of the weights becomes dw.
+        """
+        if not self.has_spectra:
+            return []
+        matrices = []
+        for weight, old in zip(self.weights, self._weights_before, strict=True):
+            dtype = compute_dtype(old.dtype)
+            new = to_full_dense(weight).to(dtype)
+            step = torch.sub(new, old.to(dtype), out=old if old.dtype is dtype else None)
+            matrices += matrices_of(new, self._matrix_view) + matrices_of(step, self._matrix_view)
+        return matrices
+
+    def add_bidiagonals(self, bidiagonals: Tensor | None) -> None:
+        """Keep the bidiagonals of `matrices`, or None at a step at which they are not computed."""
+        if bidiagonals is not None:
+            bidiagonals = torch.unflatten(bidiagonals, 0, (len(self.weights), 2, -1))
+        self._bidiagonals.append(bidiagonals)
+
+    def _watched_numbers(self, states: Sequence[State]) -> Tensor:
+        """Return the numbers of watches, shape (weights, watches); nan where there is no state."""
+        nan = torch.full((), torch.nan, device=self.weights[0].device)
+        numbers = [
+            to_full_dense(state[key]) if key in state else nan
+            for state in states
+            for key in self._watched_keys
+        ]
+        stacked = torch.stack([x.to(accumulation_dtype(x.device)) for x in numbers])
+        return stacked.view(len(states), len(self._watched_keys))
 
     def _take_gradient(self, index: int, weight: Tensor) -> Tensor:
         """Return the saved gradient; zeros if there was none, or the step has overwritten it."""
         saved = self._gradients[index]
         self._gradients[index] = None
+        self._has_gradient.append(False)
         if saved is None:
             return torch.zeros_like(weight)
         grad, version, saved_grad = saved
@@ -369,36 +507,49 @@ class Meter:
         self._copies_gradient[index] = was_written
         if was_written and saved_grad is grad:
             return torch.zeros_like(weight)
+        self._has_gradient[-1] = True
         return to_full_dense(saved_grad)
 
-    def make_table(self) -> tuple[Tensor, ...]:
-        """Return the numbers of the steps since the last table, for `read_table`.
-
-        Returns:
-            The root mean squares over units and the invariant shares, shape (steps * weights,
-            numbers and tests); with `by_unit` also the numbers of units, (5, steps * weights,
-            units), and the flags of each test, (steps * weights, units).
-        """
+    def make_table(self) -> Table:
+        """Return the numbers of the steps since the last table, for `read_table`."""
         states, self._states = self._states, []
         steps, self._products = self._products, []
+        has_gradient, self._has_gradient = self._has_gradient, []
+        bidiagonals, self._bidiagonals = self._bidiagonals, []
+        watched, self._watched = self._watched, []
+        products_at = {
+            dim: torch.cat([step[dim] for step in steps]).permute(2, 3, 0, 1)[PRODUCT_INDICES]
+            for dim in steps[0]
+        }
         products = {  # for each view, of shape (5, steps * weights, units)
-            view: view.sums_of_index_groups(torch.cat([step[dim] for step in steps], 1))
-            for view, dim in self._dims.items()
+            view: view.sums_of_index_groups(products_at[dim]) for view, dim in self._dims.items()
         }
         numbers = _measure_units(products[self._view])
         flags = [flag.to(numbers.dtype) for flag in self._invariant_flags(products, states)]
         squares = numbers.square()
         # The cosine, which is last, is nan in a unit without a gradient.
         means = [*squares[:-1].mean(-1).sqrt(), squares[-1].nanmean(-1).sqrt()]
+        ww, wd, _, dd, gg = products[LAYER].squeeze(-1)
+        sizes = torch.tensor([weight.numel() for weight in self.weights], dtype=ww.dtype)
+        sizes = sizes.repeat(len(steps)).to(ww.device, non_blocking=True)
+        whole = [gg.sqrt(), dd.sqrt() / ww.sqrt(), (dd / sizes).sqrt()]
         shares = [flag.mean(-1) for flag in flags]
-        weight_table = torch.stack([*means, *shares], 1)
-        if not self._by_unit:
-            return (weight_table,)
-        unit_flags = [
-            flag.expand(-1, self._n_units[view])
-            for flag, view in zip(flags, self._test.views, strict=True)
-        ]
-        return weight_table, numbers, *unit_flags
+        tensors = {"numbers": torch.stack([*means, *whole, *shares], 1)}
+        computed = [x for x in bidiagonals if x is not None]
+        if computed:
+            view = self._matrix_view if self._matrix_view in products else LAYER
+            ww, wd, _, dd, _ = products[view]
+            squared_norms = torch.stack([ww + 2 * wd + dd, dd], 1)
+            missing = torch.full_like(computed[0], torch.nan)
+            entries = torch.cat([missing if x is None else x for x in bidiagonals])
+            tensors["spectra"] = torch.cat([squared_norms[..., None], entries], -1)
+        if watched:
+            tensors["watched"] = torch.cat(watched)
+        if self._by_unit:
+            tensors["units"] = numbers
+            for i, (flag, view) in enumerate(zip(flags, self._tested_views, strict=True)):
+                tensors[f"flags {i}"] = flag.expand(-1, self._n_units[view])
+        return Table(tensors, has_gradient)
 
     def _invariant_flags(
         self, products: Mapping[View, Tensor], states: Sequence[State]
@@ -408,9 +559,9 @@ class Meter:
         Each is of shape (steps * weights, units), or (..., 1) where units share one decision.
         """
         test = self._test
-        if not test.views:
+        if test is None or not test.views:
             return []
-        dtype = compute_dtype(self._weights_before.dtype)
+        dtype = compute_dtype(self._weights_before[0].dtype)
         sums_by_view = []
         for view in test.views:
             ww, _, wg, _, gg = products[view].to(dtype).unbind()
@@ -439,22 +590,31 @@ class Meter:
         return flags
 
     def read_table(
-        self, steps: Sequence[int], table: Sequence[Tensor]
+        self, steps: Sequence[int], table: Table
     ) -> Iterator[tuple[int, int, Measurement]]:
         """Yield (step, index of the weight, measurement) for the rows of a table on the host."""
-        weight_table, *unit_tables = table
-        views = self._test.views
-        rows = weight_table.tolist()
+        tensors = table.tensors
+        views = self._tested_views
+        rows = tensors["numbers"].tolist()
+        spectra = [[math.nan] * 4] * len(rows)
+        if "spectra" in tensors:
+            spectra = _read_spectra(tensors["spectra"])
+        watched = tensors["watched"].tolist() if "watched" in tensors else [[]] * len(rows)
+        labels = [key.replace(WATCH_PREFIX, "") for key in self._watched_keys]
+        view_name, shapes = str(self._view), [tuple(x.weight.shape) for x in self._measured]
         for row_index, row in enumerate(rows):
             step = steps[row_index // len(self._measured)]
             measured = self._measured[row_index % len(self._measured)]
-            norm_before, norm, effective_step, turn, cosine, *shares = row
+            *unit_means, grad_norm, relative_step, update_rms = row[: N_UNIT_NUMBERS + 3]
+            norm_before, norm, effective_step, turn, cosine = unit_means
+            shares = row[N_UNIT_NUMBERS + 3 :]
             # Report the first view, in the test's order, in which it found invariant units.
             view_index = next((i for i, share in enumerate(shares) if share > 0), None)
+            spectral_norm, stable_rank, *of_update = spectra[row_index]
             measurement = Measurement(
                 step=step,
                 weight=measured.name,
-                view=str(self._view),
+                view=view_name,
                 norm_before=norm_before,
                 norm=norm,
                 effective_step=effective_step,
@@ -462,28 +622,77 @@ class Meter:
                 cosine=cosine,
                 invariant=0.0 if view_index is None else shares[view_index],
                 invariant_view=None if view_index is None else str(views[view_index]),
+                shape=shapes[row_index % len(self._measured)],
+                grad_norm=grad_norm if table.has_gradient[row_index] else math.nan,
+                relative_step=relative_step,
+                update_rms=update_rms,
+                spectral_norm=spectral_norm,
+                stable_rank=stable_rank,
+                update_spectral_norm=of_update[0],
+                update_stable_rank=of_update[1],
+                watched=dict(zip(labels, watched[row_index], strict=True)),
             )
-            if unit_tables:
-                unit_numbers, *unit_flags = unit_tables
+            if "units" in tensors:
                 flags = torch.zeros(0, dtype=torch.bool)
                 if view_index is not None:
-                    flags = unit_flags[view_index][row_index] > 0
-                unit_values = [*unit_numbers[:, row_index].clone(), flags]
+                    flags = tensors[f"flags {view_index}"][row_index] > 0
+                unit_values = [*tensors["units"][:, row_index].clone(), flags]
                 measurement = replace(measurement, units=Units(*unit_values))
             yield step, measured.index, measurement
 
 
-def make_meters(weights: Sequence[MeasuredWeight], by_unit: bool) -> list[Meter]:
-    """Return meters for weights of one shape, view and test; large weights have one each."""
+class Table(NamedTuple):
+    """Numbers of several steps of the weights of a meter; a row is a step and a weight.
+
+    Attributes:
+        tensors: by name. "numbers", of shape (rows, numbers and shares of each test); "spectra",
+            (rows, 2, matrices, 1 + entries): of w' and of dw, |.|^2 and the bidiagonal; "watched",
+            (rows, watches); with `by_unit` "units", (5, rows, units), and the "flags" of the units
+            of each tested view, (rows, units).
+        has_gradient: for each row, whether the gradient is known.
+    """
+
+    tensors: dict[str, Tensor]
+    has_gradient: list[bool]
+
+    def to_host(self) -> Table:
+        """Return the table on the CPU."""
+        return Table({name: x.cpu() for name, x in self.tensors.items()}, self.has_gradient)
+
+
+def _read_spectra(spectra: Tensor) -> list[list[float]]:
+    """Return (spectral norm, stable rank) of w' and of dw for each row of a table."""
+    squared_norms, bidiagonals = spectra[..., 0], spectra[..., 1:]
+    squared_values = largest_singular_values(bidiagonals).square()
+    ranks = squared_norms / squared_values
+    # Root mean squares over the matrices of a weight; nan where all of them are 0.
+    numbers = torch.stack([squared_values.mean(-1), ranks.square().nanmean(-1)], -1).sqrt()
+    rows: list[list[float]] = numbers.flatten(1).tolist()
+    return rows
+
+
+def make_meters(
+    weights: Sequence[MeasuredWeight], by_unit: bool, spectra: bool = True
+) -> list[Meter]:
+    """Return meters for weights of one shape, view and test; large weights have one each.
+
+    Vectors of similar length share a meter, in which all take the memory of the longest.
+    """
+    scratch = Scratch()
     similar: dict[tuple[object, ...], list[MeasuredWeight]] = {}
     for x in weights:
-        key = x.weight.shape, x.weight.dtype, x.weight.device, x.view, id(x.test)
+        weight = x.weight
+        kind: object = (weight.shape, x.matrix_view)
+        if weight.ndim < 2:
+            kind = weight.numel().bit_length() // BITS_OF_SIMILAR_LENGTHS
+        key = kind, weight.dtype, weight.device, x.view, id(x.test), x.watched_keys
         similar.setdefault(key, []).append(x)
     meters = []
     for batch in similar.values():
-        n_at_once = max(1, MAX_ENTRIES["cuda"] // batch[0].weight.numel())
+        size = max(x.weight.numel() for x in batch)
+        n_at_once = max(1, MAX_ENTRIES["cuda"] // size)
         for start in range(0, len(batch), n_at_once):
-            meters.append(Meter(batch[start : start + n_at_once], by_unit))
+            meters.append(Meter(batch[start : start + n_at_once], by_unit, spectra, scratch))
     return meters
 
 
@@ -495,57 +704,11 @@ def to_full_dense(x: Tensor) -> Tensor:
     return x.to_dense() if x.layout != torch.strided else x
 
 
-def _inner_products(
-    before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor], dim: int
-) -> Tensor:
-    """Return <w, w>, <w, d>, <w, g>, <d, d> and <g, g> at each index of `dim`, with d = w' - w.
-
-    They are computed in parts of little memory: some weights, or some rows of one.
-
-    Returns:
-        A tensor of shape (5, weights, indices).
-    """
-    max_entries = MAX_ENTRIES.get(before[0].device.type, MAX_ENTRIES["cuda"])
-    size, length = before[0].numel(), before[0].shape[dim]
-    n_weights = max(1, max_entries // size)
-    n_rows = max(1, max_entries * length // size)
-    vectors: list[Sequence[Tensor]] = [before, after, grads]
-    if dim:
-        vectors = [[x.movedim(dim, 0) for x in tensors] for tensors in vectors]
-    products = []
-    for start in range(0, len(before), n_weights):
-        part = [tensors[start : start + n_weights] for tensors in vectors]
-        if n_rows >= length:
-            products.append(_inner_products_of_rows(*part))
-            continue
-        row_products = []
-        for row in range(0, length, n_rows):
-            rows = [[x[row : row + n_rows] for x in tensors] for tensors in part]
-            row_products.append(_inner_products_of_rows(*rows))
-        products.append(torch.cat(row_products, 2))
-    return torch.cat(products, 1)
-
-
-def _inner_products_of_rows(
-    before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor]
-) -> Tensor:
-    """Return the inner products of each row of a few weights, shape (5, weights, rows)."""
-    n_weights, n_rows, device = len(before), len(before[0]), before[0].device
-    vectors = torch.empty(
-        (3, n_weights, *before[0].shape), dtype=accumulation_dtype(device), device=device
-    )
-    copy_tensors(vectors.flatten(0, 1).unbind(), [*before, *after, *grads])
-    vectors[1].sub_(vectors[0])
-    matrices = vectors.flatten(3).flatten(1, 2).transpose(0, 1)
-    ww, wd, wg, _, dd, _, _, _, gg = torch.bmm(matrices, matrices.mT).flatten(1).unbind(1)
-    return torch.stack([ww, wd, wg, dd, gg]).view(5, n_weights, n_rows)
-
-
 def _measure_units(products: Tensor) -> Tensor:
     """Return the numbers of each unit, from `norm_before` to `cosine`.
 
     Args:
-        products: result of `_inner_products`, shape (5, steps * weights, units).
+        products: result of `Scratch.inner_products`, shape (5, steps * weights, units).
 
     Returns:
         A tensor of the same shape.

@@ -13,22 +13,31 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from spherenorm.numerics import compute_dtype
 from spherenorm.optim import unwrap
 from spherenorm.probes.meter import (
     MeasuredViews,
     Measurement,
     Meter,
+    Table,
     check_names,
     find_weights,
     group_rules_of,
     layout_key,
     make_meters,
 )
+from spherenorm.probes.products import bidiagonalize
 from spherenorm.probes.sinks import MeasurementsFn, Sink
+from spherenorm.rule import State
 from spherenorm.views import as_view
 
 STEPS_PER_TABLE = 16
 """Measured steps whose inner products are kept, to compute their numbers together."""
+
+ENTRIES_OF_A_SMALL_NETWORK = 2**16
+"""Entries of all matrices up to which each measured step has singular values."""
+SPECTRA_EVERY = 8
+"""Measured steps from one with singular values to the next, for larger networks."""
 
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
@@ -57,6 +66,7 @@ class Probe:
         law: Callable[[Measurement], float] | None,
         block: int,
         units: bool,
+        spectra: int | None,
     ) -> None:
         self.measurements: list[Measurement] = []
         self._optimizer = optimizer
@@ -67,6 +77,8 @@ class Probe:
         self._law = law
         self._block_size = block
         self._by_unit = units
+        self._spectra = spectra
+        self._steps_to_spectra = 0
         self._step = 0
         self._steps_in_block = 0
         self._meters: list[Meter] = []
@@ -76,7 +88,7 @@ class Probe:
         # A measured step passes through three stages: its inner products are in the meters, its
         # numbers are in a table on the device, its measurements are on the host.
         self._steps_in_meters: list[int] = []
-        self._tables: list[tuple[list[int], Meter, tuple[Tensor, ...]]] = []
+        self._tables: list[tuple[list[int], Meter, Table]] = []
         self._pending: list[Measurement] = []
         check_names(optimizer, names, views)
         find_weights(optimizer, group_rules_of(optimizer), names, views)  # Raises its errors now.
@@ -96,7 +108,7 @@ class Probe:
         self._steps_in_block = 0
         rows: list[tuple[int, int, Measurement]] = []
         for steps, meter, table in tables:
-            rows += meter.read_table(steps, [x.cpu() for x in table])
+            rows += meter.read_table(steps, table.to_host())
         rows.sort(key=lambda row: row[:2])  # by step, then by weight
         self._pending += [measurement for _, _, measurement in rows]
         measurements = list(self._pending)
@@ -147,9 +159,7 @@ class Probe:
             return None
         self._update_meters()
         for meter in self._meters:
-            meter.save_before_step(
-                [self._optimizer.state.get(weight, {}) for weight in meter.weights]
-            )
+            meter.save_before_step(self._states_of(meter))
         if not any(map(callable, (*args, *kwargs.values()))):
             self._save_gradients()
             return None
@@ -158,6 +168,9 @@ class Probe:
             name: _wrap_closure(arg, self._save_gradients) for name, arg in kwargs.items()
         }
         return wrapped_args, wrapped_kwargs
+
+    def _states_of(self, meter: Meter) -> list[State]:
+        return [self._optimizer.state.get(weight, {}) for weight in meter.weights]
 
     def _save_gradients(self) -> None:
         with torch.no_grad():
@@ -171,7 +184,8 @@ class Probe:
         if self._step % self._interval:
             return
         for meter in self._meters:
-            meter.measure_step()
+            meter.measure_step(self._states_of(meter))
+        self._measure_spectra()
         self._steps_in_meters.append(self._step)
         if len(self._steps_in_meters) >= STEPS_PER_TABLE:
             self._make_tables()
@@ -186,6 +200,26 @@ class Probe:
                     f" next one: {type(error).__name__}: {error}",
                     stacklevel=2,
                 )
+
+    def _measure_spectra(self) -> None:
+        """Compute singular values of all matrices, if they are due at this measured step."""
+        meters = [meter for meter in self._meters if meter.has_spectra]
+        self._steps_to_spectra -= 1
+        if self._steps_to_spectra > 0:
+            for meter in meters:
+                meter.add_bidiagonals(None)
+            return
+        n_entries = sum(weight.numel() for meter in meters for weight in meter.weights)
+        is_small = n_entries <= ENTRIES_OF_A_SMALL_NETWORK
+        self._steps_to_spectra = self._spectra or (1 if is_small else SPECTRA_EVERY)
+        similar: dict[Hashable, list[Meter]] = {}
+        for meter in meters:
+            weight = meter.weights[0]
+            similar.setdefault((weight.device, compute_dtype(weight.dtype)), []).append(meter)
+        for batch in similar.values():
+            bidiagonals = bidiagonalize([meter.matrices() for meter in batch])
+            for meter, of_meter in zip(batch, bidiagonals, strict=True):
+                meter.add_bidiagonals(of_meter)
 
     def _make_tables(self) -> None:
         """Compute the numbers of the steps whose inner products are in the meters."""
@@ -203,7 +237,7 @@ class Probe:
             return
         self._make_tables()
         weights = find_weights(self._optimizer, group_rules, self._names, self._views)
-        self._meters = make_meters(weights, self._by_unit)
+        self._meters = make_meters(weights, self._by_unit, self._spectra != 0)
         self._kept_weights = [p for group in self._optimizer.param_groups for p in group["params"]]
         self._layout_key = key
 
@@ -232,13 +266,16 @@ def probe(
     law: Any = None,
     block: int | None = None,
     units: bool = False,
+    spectra: int | None = None,
 ) -> Probe:
     """Measure the weights of `optimizer` at every k-th of its steps, whatever loop calls it.
 
-    Every weight of two or more dimensions is measured (see `Measurement`): its norm, effective
-    step, turn, cos(w, g), and the decision of the scale-invariance test. The test is the one in
-    the optimizer's rule, or the paper's `ScaleInvarianceTest()` if it has none, as every optimizer
-    outside of this library. Training does not change by a bit.
+    Every weight is measured (see `Measurement`): its norm, effective step, turn, cos(w, g), the
+    norm of the gradient and the size of the step; if it has two or more dimensions, the largest
+    singular value of it and of its step, and the decision of the scale-invariance test; and what
+    the `rules.Watch` of its rule have measured. The test is the one in the optimizer's rule, or the
+    paper's `ScaleInvarianceTest()` if it has none, as every optimizer outside of this library.
+    Training does not change by a bit.
 
     The numbers stay on the device until a block is full. The gradients are those with which the
     optimizer steps: unscaled, clipped, accumulated. Steps skipped by GradScaler are not counted.
@@ -261,7 +298,7 @@ def probe(
         model: gives the weights their names; names that `named_parameters()` gave an optimizer
             are known without it.
         views: the view that is measured, for all weights, or by name (None leaves one out); by
-            default that of the manifold, or else the first that is tested.
+            default that of the manifold, or else the first that is tested. A vector is one unit.
         law: an object with a method `predict(measurement)`, or a function of a measurement; its
             result is `Measurement.predicted`.
         block: number of measured steps that are handed over at once; None: as many as the sink
@@ -269,6 +306,9 @@ def probe(
         units: whether to give each measurement its `units`, the numbers of every unit. Until a
             block is handed over they take 40 bytes per unit and measured step on the device, and 8
             for each tested view.
+        spectra: the number of measured steps from one with singular values to the next, the first
+            being one; they are nan at the others. 0 leaves them out. By default 1 for up to 2^16
+            entries of all matrices together, and 8 beyond, which bounds what they cost.
 
     Returns:
         The probe. Call its `close` after training, or use it in a `with` statement.
@@ -305,6 +345,10 @@ def probe(
     for argument, value in (("every", every), ("block", block)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{argument} must be a positive number of steps, got {value!r}")
+    if isinstance(spectra, bool) or not (spectra is None or isinstance(spectra, int)):
+        raise TypeError(f"spectra must be a number of measured steps, got {spectra!r}")
+    if spectra is not None and spectra < 0:
+        raise ValueError(f"spectra must be a number of measured steps, or 0, got {spectra!r}")
     names: dict[Tensor, str] = {}
     if model is not None:
         names = {p: name for name, p in model.named_parameters()}
@@ -314,4 +358,4 @@ def probe(
     predict = law if law is None or callable(law) else law.predict
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
-    return Probe(torch_optimizer, every, sink, names, views, predict, block, units)
+    return Probe(torch_optimizer, every, sink, names, views, predict, block, units, spectra)

@@ -197,6 +197,7 @@ class WandB(Sink):
         run.define_metric("probe/step")
         for name in SCALAR_NAMES:
             run.define_metric(f"{name}/*", step_metric="probe/step")
+        run.define_metric("watched_*", step_metric="probe/step")
 
     def __call__(self, measurements: Sequence[Measurement]) -> None:
         for step, same_step in groupby(measurements, lambda m: m.step):
@@ -209,16 +210,15 @@ class WandB(Sink):
 def _finite_scalars(measurement: Measurement) -> dict[str, float]:
     """Return the finite numbers of a measurement, by `number/weight`."""
     entries = measurement.plain()
-    return {
-        f"{name}/{measurement.weight}": entries[name]
-        for name in SCALAR_NAMES
-        if entries[name] is not None
-    }
+    scalars = {name: entries[name] for name in SCALAR_NAMES}
+    scalars |= {f"watched_{key}": x for key, x in entries.get("watched", {}).items()}
+    return {f"{name}/{measurement.weight}": x for name, x in scalars.items() if x is not None}
 
 
 class Page(Sink):
-    """A sink that shows a run on one HTML page: norm and effective step of each weight.
+    """A sink that shows a run on one HTML page: norm and effective step of each matrix.
 
+    Vectors, such as biases and gains, are left out.
     The page is self-contained and renews itself: open the file in a browser while the loop trains.
     A dashed curve is the law's norm (`probe(law=...)`), or the effective step in equilibrium. An
     effective step that falls beyond a tenth has a logarithmic axis. Notes at the top say what goes
@@ -347,11 +347,13 @@ class Trajectories:
         self._equilibrium = equilibrium
 
     def add(self, measurements: Sequence[Measurement]) -> None:
-        """Append a block.
+        """Append a block, without vectors.
 
         A step that was measured before, as by a run that resumes, replaces it and what came after.
         """
         for measurement in measurements:
+            if measurement.shape is not None and len(measurement.shape) < 2:
+                continue
             trajectory = self.by_weight.setdefault(measurement.weight, Trajectory())
             trajectory.drop_from(measurement.step)
             equilibrium = math.nan

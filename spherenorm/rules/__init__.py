@@ -42,6 +42,7 @@ from spherenorm.rules.orthogonalize import Orthogonalize, StiefelProjection
 from spherenorm.rules.precision import LowPrecisionState, StochasticRounding
 from spherenorm.rules.projection import Centralization, RadialProjection
 from spherenorm.rules.structure import Blocks, Retraction
+from spherenorm.rules.watch import Watch
 from spherenorm.support import unknown_attribute
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "UnitMoments",
     "UnitSums",
     "UpdateFloor",
+    "Watch",
     "WeightAverage",
 ]
 

@@ -64,6 +64,8 @@ def nero(lr: Scalar = 0.01, beta: Scalar = 0.999, view: ViewLike = "channel") ->
         tensor([[ 0.7071, -0.7071]])
 
     Source: Liu et al. 2021, arXiv:2102.07227, Algorithm 1; jxbz/nero.
+
+    `spherenorm code nero` prints it as plain torch.
     """
     return chain(
         r.NormalizedUpdate(view, "weight", beta),

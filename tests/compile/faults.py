@@ -10,7 +10,7 @@ import pytest
 
 from spherenorm.export.expressions import PRINTERS
 from spherenorm.operations import DERIVED, OPERATIONS, REGISTERED
-from spherenorm_theory.interpreter import RULES
+from spherenorm_theory.interpreter import HANDLERS
 
 FACTOR = 1.02
 
@@ -19,9 +19,9 @@ def plant_fault(monkeypatch: pytest.MonkeyPatch, name: str, column: str) -> None
     """Let an operation give 1.02 times its value in one backend."""
     form = getattr(OPERATIONS[name], column)
     if column == "law" and form is REGISTERED:
-        right_rule, mul = RULES[name], RULES["mul"]
+        right_rule, mul = HANDLERS[name], HANDLERS["mul"]
         monkeypatch.setitem(
-            RULES, name, lambda ops, *args, **options: mul(ops, right_rule(ops, *args), FACTOR)
+            HANDLERS, name, lambda ops, *args, **options: mul(ops, right_rule(ops, *args), FACTOR)
         )
         return
     if column == "export" and form is REGISTERED:

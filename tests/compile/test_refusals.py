@@ -96,10 +96,10 @@ def test_a_kernel_whose_weight_or_state_alone_is_off_moves_none(at, factor, dtyp
 @COMPILER
 def test_a_kernel_that_stores_bfloat16_by_truncation_moves_no_weight(tmp_path, monkeypatch):
     monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path))
-    right = code._header
+    right = code.read_header
     rounding = "(b + 0x7fff + ((b >> 16) & 1)) >> 16"
-    assert rounding in right("prelude.hpp")
-    monkeypatch.setattr(code, "_header", lambda name: right(name).replace(rounding, "b >> 16"))
+    assert rounding in right("numbers.hpp")
+    monkeypatch.setattr(code, "read_header", lambda name: right(name).replace(rounding, "b >> 16"))
     twins = Twins(sn.torch_optimizer(new_recipe(), "Truncated"), [drawn([(4, 3)])[0].bfloat16()])
     weight = twins.fast[0]
     weight.grad, before = torch.ones_like(weight), weight.detach().clone()

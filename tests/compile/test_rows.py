@@ -13,7 +13,7 @@ from torch import Tensor
 
 import spherenorm as sn
 from spherenorm import optim
-from tests.compile.conftest import EXECUTORS
+from tests.compile.conftest import EACH_EXECUTOR, EXECUTORS
 from tests.compile.twins import Twins, drawn, paths
 from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, ZOO, Row, pairs, set_gradients
 
@@ -63,7 +63,7 @@ CONDITIONS = {
     "rate": ("number", "tensor", "float32 tensor", "scheduled"),
     "scale": (1e-6, 1.0, 1e6),
     "groups": (1, 2),
-    "executor": tuple(EXECUTORS),
+    "executor": ("kernel", "batched"),
     "backend": ("auto", "compiled"),
 }
 
@@ -84,6 +84,7 @@ def dtype_of(place: int, other: bool) -> torch.dtype:
     return (torch.float64, torch.float32)[(place + other) % 2]
 
 
+LONG_CONDITIONS = {**CONDITIONS, "executor": tuple(EXECUTORS)}
 CASES = [
     pytest.param(
         case,
@@ -92,7 +93,7 @@ CASES = [
         marks=[pytest.mark.long] * other,
     )
     for other in (False, True)
-    for case in pairs(CONDITIONS, allowed, seed=other)
+    for case in pairs(LONG_CONDITIONS if other else CONDITIONS, allowed, seed=other)
     for dtype in [dtype_of(case["row"], other)]
 ]
 
@@ -168,7 +169,7 @@ RECORDED_ZOO = {
 """Recipes of the zoo with rules of its own that have kernels; `explain` has the others' reasons."""
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", EACH_EXECUTOR)
 @pytest.mark.parametrize("row", [row for row in ZOO if row.recipe in RECORDED_ZOO], ids=str)
 def test_a_row_of_the_zoo_steps_recorded_as_by_its_own_code(row, executor, choose):
     choose(executor)
@@ -210,7 +211,7 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", EACH_EXECUTOR)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("name", EXTREMES)
 def test_numbers_end_where_those_of_own_code_do(name, dtype, executor, choose):

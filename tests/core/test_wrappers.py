@@ -1,6 +1,7 @@
 """Wrappers turn any recipe into another one, which is a recipe like any."""
 
 import copy
+import io
 import math
 import pickle
 import warnings
@@ -353,6 +354,32 @@ def test_a_changed_step_is_the_plain_loops(name, settings, loop):
             torch.testing.assert_close(weight.detach(), end, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize(("name", "settings"), [row[:2] for row in CHANGED])
+def test_a_changed_run_resumes_from_its_checkpoint(name, settings):
+    weights = [torch.nn.Parameter(draw(4, 3)), torch.nn.Parameter(draw(3, 2, 2, 2))]
+    grads = torch.randn(7, 36, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    make = sn.torch_optimizer(name)
+
+    def take_steps(optimizer, some_weights, steps):
+        for step in steps:
+            for weight in some_weights:
+                weight.grad = grads[step, : weight.numel()].view(weight.shape).clone()
+            optimizer.step()
+
+    optimizer = make(weights, lr=0.02, backend="rule", **settings)
+    take_steps(optimizer, weights, range(4))
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    twins = [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
+    resumed = make(twins, backend="rule")
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    assert resumed.param_groups[0]["recipe"] == name
+    take_steps(optimizer, weights, range(4, 7))
+    take_steps(resumed, twins, range(4, 7))
+    assert all(map(torch.equal, weights, twins))
+
+
 @pytest.mark.parametrize("name", [row[0] for row in CHANGED])
 def test_the_name_of_a_changed_recipe_finds_it(name):
     recipe = sn.find_recipe(name)
@@ -380,6 +407,7 @@ def test_a_changed_recipe_keeps_the_promises(name, promise):
     [
         ("cautious(hyperball(adamw))", "FixedNorm", "hyperball(cautious(...))"),
         ("graft(hyperball(muon), adamw)", "FixedNorm", "hyperball(graft(...))"),
+        ("graft(hyperball(adamw), muon)", "FixedNorm", "hyperball(graft(...))"),
         ("graft(muon, hyperball(adamw))", "FixedNorm", "hyperball(graft(...))"),
         ("schedulefree(hyperball(adamw))", "FixedNorm", "do not combine"),
         ("lookahead(hyperball(adamw))", "FixedNorm", "do not combine"),

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks import first_hour
-from spherenorm.compile import BATCHED_DEVICES
+from spherenorm.compile import BATCHED_DEVICES, CUDA_KERNEL_DEVICES
 from tests.compile.faults import plant_fault
 
 
@@ -43,8 +43,10 @@ def test_a_dry_run_prints_a_table_and_writes_its_figures(tmp_path):
 
 @pytest.mark.long
 def test_the_other_sections_of_a_dry_run_hold():
-    result = run("--only", "training,benchmarks,speed")
+    result = run("--only", "training,benchmarks,speed,kernel")
     assert result.exit_code == 0, result.output
+    assert "ok   kernel/torch.float16" in result.output
+    assert "cpu" not in CUDA_KERNEL_DEVICES
 
 
 def test_a_fault_is_a_failed_check(monkeypatch):

@@ -54,3 +54,13 @@ class Valley(Task):
 
     def evaluate(self, model, batch):
         return {"loss": Mean((model(batch[0]) - batch[1]).square() / 2)}
+
+
+class Cliff(Valley):
+    """The same, but at the minimum the loss is not a number."""
+
+    name = "cliff"
+
+    def loss(self, model, batch):
+        loss = super().loss(model, batch)
+        return loss + 0 * loss.log()

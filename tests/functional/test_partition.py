@@ -207,7 +207,7 @@ REFUSED = {
     "pattern": (lambda: two("x", where={"(": "x"}), "'(' is no regular expression"),
     "list": (lambda: two("x", where=["x"]), "got ['x']"),
     "init": (lambda: both().init(BATCH), "partition.rules['matrix']"),
-    "export": (lambda: sn.export(both), "partition.rules['matrix']"),
+    "export": (lambda: sn.export(both()), "'matrix' has a rule"),
     "check": (lambda: sn.testing.check(both), "check the recipes of its parts"),
 }
 

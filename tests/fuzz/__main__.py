@@ -26,7 +26,7 @@ from tests.fuzz import derivatives, paths, shards
 from tests.fuzz.cases import LIMITS, draw_case
 from tests.fuzz.compare import Outcome, outcome
 
-DEFAULT = "auto,compiled,batched,sweep,dtensor,derivative"
+DEFAULT = "auto,compiled,batched,shim,sweep,dtensor,derivative"
 COLUMNS = ("compared", "refused", "explained", "of operations", "different")
 
 

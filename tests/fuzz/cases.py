@@ -56,17 +56,19 @@ class Limits:
 
 
 PLAIN = Limits(layouts=("contiguous",), numbers=("float",), changes=())
+COMPILED = Limits(
+    same=40,
+    views=("channel", "layer"),
+    dtypes=("float64", "float32", "bfloat16"),
+    layouts=("contiguous", "contiguous", "channels_last"),
+    zeros=False,
+    every_rule=False,
+)
 LIMITS = {
     "auto": Limits(),
     "rule": Limits(),
-    "compiled": Limits(
-        same=40,
-        views=("channel", "layer"),
-        dtypes=("float64", "float32", "bfloat16"),
-        layouts=("contiguous", "contiguous", "channels_last"),
-        zeros=False,
-        every_rule=False,
-    ),
+    "compiled": COMPILED,
+    "shim": replace(COMPILED, dtypes=("float64", "float32", "bfloat16", "float16")),
     "batched": Limits(same=10),
     "sweep": replace(PLAIN, special=SPECIAL[:-1]),
     "dtensor": replace(

@@ -10,21 +10,24 @@ import torch
 from torch import Tensor
 
 import spherenorm as sn
-from spherenorm.compile import BATCHED_DEVICES
+from spherenorm.compile import BATCHED_DEVICES, CUDA_KERNEL_DEVICES
 from tests.fuzz.cases import STEPS, Case, laid_out
 from tests.fuzz.reference import Gradients, Moment, Place
+
+EXECUTOR_DEVICES = {"batched": BATCHED_DEVICES, "shim": CUDA_KERNEL_DEVICES}
+"""The devices of the executors that plain weights on a CPU take on these paths alone."""
 
 
 def run(path: str, case: Case, gradients: Gradients) -> list[Moment]:
     if path == "sweep":
         return by_sweep(case, gradients)
-    if path != "batched":
+    if path not in EXECUTOR_DEVICES:
         return by_optimizer(case, gradients, path)
-    BATCHED_DEVICES.add("cpu")
+    EXECUTOR_DEVICES[path].add("cpu")
     try:
         return by_optimizer(case, gradients, "compiled")
     finally:
-        BATCHED_DEVICES.discard("cpu")
+        EXECUTOR_DEVICES[path].discard("cpu")
 
 
 def by_optimizer(

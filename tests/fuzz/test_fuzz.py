@@ -15,11 +15,11 @@ from tests.fuzz.paths import run
 
 CASES = {
     **{"auto": range(15), "rule": range(30), "sweep": range(10), "derivative": range(8)},
-    **{"compiled": range(10), "batched": range(15)},
+    **{"compiled": range(10), "batched": range(15), "shim": range(4)},
 }
 
 
-RECORDED = ("compiled", "batched")
+RECORDED = ("compiled", "batched", "shim")
 
 
 @pytest.fixture(scope="module", autouse=True)

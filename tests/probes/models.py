@@ -1,6 +1,7 @@
 """A model with weights of many kinds, optimizers for it, and the loop by hand, for the probes."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -95,6 +96,7 @@ def rows_of(x, view):
 
 UNITS = {"channel": (0, None), "dim=1": (1, None), "groups=2": (0, 2), "groups=4": (0, 4)}
 UNITS["dim=1,groups=3"] = (1, 3)
+SPECTRA = ("spectral_norm", "stable_rank", "update_spectral_norm", "update_stable_rank")
 NUMBERS = ("norm_before", "norm", "effective_step", "turn", "cosine")
 
 
@@ -106,6 +108,23 @@ def numbers_of(before, after, grad, view):
     chord = torch.where((norms[0] == 0) | (norms[1] == 0), 0.0, turned)
     cosine = ((w / norms[0][:, None]) * (g / norms[2][:, None])).sum(1)
     return norms[0], norms[1], chord, 2 * torch.asin((chord / 2).clamp(max=1)), cosine
+
+
+def whole_numbers(before, after, grad):
+    """The numbers of a whole weight, by their formulas."""
+    w, new_weight, g = (x.double() for x in (before, after, grad))
+    step = new_weight - w
+    numbers = {
+        "shape": tuple(w.shape),
+        "grad_norm": g.norm().item() if g.any() else math.nan,
+        "relative_step": (step.norm() / w.norm()).item(),
+        "update_rms": step.square().mean().sqrt().item(),
+    }
+    for prefix, x in (("", new_weight), ("update_", step)) if w.ndim > 1 else ():
+        value = torch.linalg.matrix_norm(x.flatten(1), 2)
+        numbers[f"{prefix}spectral_norm"] = value.item()
+        numbers[f"{prefix}stable_rank"] = (x.norm() / value).square().item()
+    return numbers
 
 
 def root_mean_square(x):
@@ -147,11 +166,18 @@ class ByHand:
             followed()
         self.optimizer.step(*([followed] if closure else []))
         for group in self.optimizer.param_groups:
-            for p in (p for p in group["params"] if p in before and p.ndim > 1 and p.numel()):
-                measurement = self.measure(
+            for p in (p for p in group["params"] if p in before and p.numel()):
+                measure = self.measure if p.ndim > 1 else self.measure_vector
+                measurement, *units = measure(
                     names[p], group, before[p], p.detach(), grads[p], states[p]
                 )
-                self.expected[self.steps, names[p]] = measurement
+                whole = whole_numbers(before[p], p.detach(), grads[p])
+                self.expected[self.steps, names[p]] = replace(measurement, **whole), *units
+
+    def measure_vector(self, name, group, before, after, grad, state):
+        numbers = numbers_of(before, after, grad, "layer")
+        mean = map(root_mean_square, numbers)
+        return Measurement(self.steps, name, "layer", *mean, 0.0, None), numbers, torch.zeros(0)
 
     def measure(self, name, group, before, after, grad, state):
         rule = self.optimizer.rule_of(group) if hasattr(self.optimizer, "rule_of") else None

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import spherenorm as sn
+from spherenorm import rules as r
 from tests.harness.refusals import refuses
 from tests.probes.models import OPTIMIZERS, Model, train
 from tests.probes.test_by_hand import WritesIntoGradients
@@ -33,14 +34,89 @@ def test_views_are_the_declared_ones_and_names_those_that_are_known():
     assert views["conv.weight"] == "layer"
     assert "head.weight" not in views
     assert {m.view for m in measured_once(model, optimizer, views="layer")} == {"layer"}
-    for parameters, name in (
-        (model.head.named_parameters(), "weight"),
-        (model.head.parameters(), "0"),
+    for parameters, names in (
+        (model.head.named_parameters(), ["weight", "bias"]),
+        (model.head.parameters(), ["0", "1"]),
     ):
         optimizer = torch.optim.SGD(parameters)
         with sn.probe(optimizer, every=1) as probe:
             optimizer.step()
-        assert [m.weight for m in probe.measurements] == [name]
+        assert [m.weight for m in probe.measurements] == names
+    views = {m.weight: m.view for m in measured_once(model, optimizer, views="channel")}
+    assert views == {"head.weight": "channel", "head.bias": "layer"}
+    with refuses("head.bias", "vector", "channel"):
+        sn.probe(optimizer, model=model, views={"head.bias": "channel"})
+    left_out = measured_once(model, optimizer, views={"head.bias": None})
+    assert [m.weight for m in left_out] == ["head.weight"]
+
+
+@pytest.mark.parametrize(("entries", "every"), [(2**16, 1), (2**16 + 4, 8)])
+def test_large_networks_have_singular_values_at_every_eighth_measured_step(entries, every):
+    weights = [torch.randn(entries // 4, 4), torch.randn(5)]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    for spectra, expected in ((None, every), (2, 2), (0, 100)):
+        with sn.probe(optimizer, every=1, spectra=spectra) as probe:
+            for _ in range(10):
+                weights[0].grad = torch.randn(entries // 4, 4)
+                optimizer.step()
+        values = [m.update_spectral_norm for m in probe.measurements if m.weight == "0"]
+        has_value = [not math.isnan(value) for value in values]
+        assert has_value == [bool(spectra != 0 and i % expected == 0) for i in range(10)]
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (60, 40), (300, 200)])
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e15])
+def test_singular_values_that_stand_out_are_exact_at_any_scale(shape, scale):
+    u, v = (torch.linalg.qr(torch.randn(n, 10, dtype=torch.float64))[0] for n in shape)
+    values = torch.tensor([5.0, 2.0, *[1.0] * 8], dtype=torch.float64)
+    step = scale * (u * values) @ v.T
+    weight = torch.zeros(shape)
+    weight.grad = step.float()
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    (m,) = measured_once_of(optimizer)
+    assert m.update_spectral_norm == pytest.approx(5 * scale, rel=1e-3)
+    assert m.update_stable_rank == pytest.approx((25 + 4 + 8) / 25, rel=2e-3)
+    assert m.spectral_norm == pytest.approx(5 * scale, rel=1e-3)
+
+
+def test_matrices_are_those_that_the_rule_orthogonalizes():
+    """Each expert of a stack is a matrix; the numbers are root mean squares over them."""
+    stack = torch.randn(3, 4, 5, dtype=torch.float64)
+    stack.grad = torch.randn_like(stack)
+    before = stack.clone()
+    optimizer = sn.optim.Muon([stack], lr=0.1, view="channel")
+    (m,) = measured_once_of(optimizer)
+    values = torch.linalg.matrix_norm(stack - before, 2)
+    assert m.update_spectral_norm == pytest.approx(values.square().mean().sqrt().item(), rel=1e-6)
+    ranks = ((stack - before).square().sum((1, 2)) / values**2).square().mean().sqrt()
+    assert m.update_stable_rank == pytest.approx(ranks.item(), rel=1e-6)
+
+
+def measured_once_of(optimizer):
+    with sn.probe(optimizer, every=1) as probe:
+        optimizer.step()
+    return probe.measurements
+
+
+@sn.recipe
+def watched(lr=0.1):
+    return sn.chain(r.HeavyBall(0.5), r.Watch("norm", name="m"), r.StepSize(lr), r.Watch("turn"))
+
+
+def test_a_probe_collects_what_watches_have_measured():
+    weights = [torch.randn(4, 3), torch.randn(5), torch.randn(4, 3)]
+    optimizer = sn.torch_optimizer(watched)(weights)
+    with sn.probe(optimizer, every=1, block=1) as probe:
+        weights[0].grad, weights[1].grad = torch.randn(4, 3), torch.randn(5)
+        optimizer.step()
+    matrix, vector, other = probe.measurements
+    for m, weight in ((matrix, weights[0]), (vector, weights[1])):
+        assert m.watched["m_norm"] == pytest.approx(weight.grad.norm().item(), rel=1e-6)
+        state = optimizer.state[weight]
+        assert m.watched == {"m_norm": state["m_watched_norm"], "turn": state["watched_turn"]}
+        assert m.plain()["watched"] == m.watched
+    assert all(math.isnan(x) for x in other.watched.values())
+    assert other.plain()["watched"] == {"m_norm": None, "turn": None}
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def test_a_sink_that_fails_costs_no_step_and_no_block(failing):
             raise OSError("no space left")
         kept.extend(block)
 
-    layer = nn.Linear(4, 3)
+    layer = nn.Linear(4, 3, bias=False)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     probe = sn.probe(optimizer, every=1, to=write, model=layer, block=2)
     for step in range(1, 6):

@@ -1,4 +1,4 @@
-"""Plain float64 loops at rest under random gradients, which share no code with the library."""
+"""Plain float64 loops in equilibrium under random gradients, without code of the library."""
 
 import math
 
@@ -84,11 +84,11 @@ def compare(name, numbers, dimension, steps=1500, least=1500):
     plain = {"eps": 0.0} if name.startswith("adam") else {}
     plain |= {"dampening": 0.0} if name.startswith("sgd") else {}
     law = equilibrium(name, **flags, **plain)
-    values = law.traced.values(**numbers)
+    values = law.traced.free_values(**numbers)
     start = math.sqrt(law.squared_norm(values, dimension, math.sqrt(dimension - 1)))
     norm, step, gamma = simulate(name, numbers, dimension, start, warm_up, steps)
     expected = math.sqrt(law.squared_norm(values, dimension, gamma))
-    errors = expected / norm - 1, law.rotation(values) / step - 1
+    errors = expected / norm - 1, law.effective_step(values) / step - 1
     return errors, error_of_means(numbers, dimension)
 
 

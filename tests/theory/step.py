@@ -14,7 +14,7 @@ def assert_is_the_step(law, shape, numbers, generator, orthogonal=True, steps=4)
     """
     traced = law.step.traced
     given = {
-        n: float(traced.exact_values.get(s, numbers.get(n, 0))) for n, s in traced.symbols.items()
+        n: float(traced.given_values.get(s, numbers.get(n, 0))) for n, s in traced.symbols.items()
     }
     rule = traced.build({n: torch.tensor(x, dtype=torch.float64) for n, x in given.items()})
     view, inside = law.verified_domain.view, traced.opaque_states

@@ -125,7 +125,7 @@ def test_the_weights_for_which_a_law_holds_come_first():
     """SGDP's test looks at rows and at the whole tensor; these units are groups and columns."""
     result = check("sgdp", "convolutions", steps=15, law=law_of("sgdp"), **BUSY)
     headline = str(result).partition("\n")[0]
-    assert "holds for bn, ln only, not for gn (off by" in headline
+    assert "holds for bn and ln. Does not apply to gn (off by" in headline
     assert {name for name, each in result.weights.items() if each.passed} == {"bn", "ln"}
     assert any("groups=2" in each for each in result.failed_assumptions)
     mended = check("sgdp", "convolutions", steps=10, law=law_of("sgdp"), views=("dim=1",))
@@ -259,7 +259,7 @@ def test_growth_ratios(name, hypers, predicted):
     warm_up = 100 if predicted else 600  # of a bias correction
     held = static_arguments_of_run(name, hypers)
     law, rule = norm_growth(name, **held), sn.bind(name, **hypers).rule
-    values = law.step.traced.values(**hypers)
+    values = law.step.traced.free_values(**hypers)
     keep = 1 - float(drop_transients(law.kappa, law.step).subs(values))
     weight = torch.randn(16, 256, dtype=torch.float64)
     state, sums = rule.init(weight), np.zeros(3)
@@ -315,7 +315,7 @@ def test_false_positive_rate():
 
 
 def test_a_wrong_prediction_would_be_noticed():
-    """The rotation of SGDM without its 1 + beta."""
+    """The effective step of SGDM without its 1 + beta."""
     result = check_equilibrium("sgd", steps=200, warm_up=400, shape=(16, 256), **NOISE)
     _, measured = result.values["effective step"]
     assert result.passed

@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 
 from spherenorm_theory import Proof
-from spherenorm_theory.claim import Claim, Induction, Kind, Refutation, vanishes
+from spherenorm_theory.claim import Claim, Induction, ProofKind, Refutation, vanishes
 from spherenorm_theory.printing import latex, show
 from spherenorm_theory.symbols import Inner, Norm, Vector
 from spherenorm_theory.vectors import VectorAlgebra
@@ -14,7 +14,7 @@ from spherenorm_theory.vectors import VectorAlgebra
 a, b = sp.symbols("a b", positive=True)
 x = sp.Symbol("x", real=True)
 n, k = sp.symbols("n k", integer=True, nonnegative=True)
-MEANS = Claim("means", sp.Le(2 * a * b, a**2 + b**2), Kind.IDENTITY, difference=(a - b) ** 2)
+MEANS = Claim("means", sp.Le(2 * a * b, a**2 + b**2), ProofKind.IDENTITY, difference=(a - b) ** 2)
 
 
 def test_a_proof_needs_a_claim():
@@ -27,31 +27,31 @@ def test_an_inequality_needs_its_difference():
     assert not replace(MEANS, difference=None).holds
     assert not replace(MEANS, difference=2 * (a - b) ** 2).holds
     assert not replace(MEANS, relation=sp.Lt(2 * a * b, a**2 + b**2)).holds
-    assert not Claim("x", sp.Ge(x, 0), Kind.IDENTITY, difference=x).holds
+    assert not Claim("x", sp.Ge(x, 0), ProofKind.IDENTITY, difference=x).holds
 
 
 def test_a_strict_inequality_is_said_to_be_one():
-    strict = Claim("more", sp.Gt(a + b, b, evaluate=False), Kind.IDENTITY, difference=a)
+    strict = Claim("more", sp.Gt(a + b, b, evaluate=False), ProofKind.IDENTITY, difference=a)
     assert strict.holds
     assert not replace(strict, relation=sp.Ge(a + b, b, evaluate=False)).holds
 
 
 def test_a_statement_is_a_relation():
     with pytest.raises(TypeError, match="must be a relation, got True"):
-        Claim("more", sp.Gt(a + b, b), Kind.IDENTITY)
+        Claim("more", sp.Gt(a + b, b), ProofKind.IDENTITY)
 
 
 def test_symbols_of_one_name_and_other_assumptions_are_two():
     """sqrt(x^2) is x of a positive x alone: a name shows nothing."""
     positive, real = sp.Symbol("lr", positive=True), sp.Symbol("lr", real=True)
-    assert Claim("same", sp.Eq(x, positive**2), Kind.DERIVED, {x: positive**2}).holds
-    assert not Claim("same", sp.Eq(x, positive**2), Kind.DERIVED, {x: real**2}).holds
+    assert Claim("same", sp.Eq(x, positive**2), ProofKind.DERIVED, {x: positive**2}).holds
+    assert not Claim("same", sp.Eq(x, positive**2), ProofKind.DERIVED, {x: real**2}).holds
 
 
 def test_a_squared_norm_is_read_in_all_its_powers():
     square = Norm("w") ** 2
     claim = Claim(
-        "read", sp.Eq(square**2 + Norm("w"), a**2 + sp.sqrt(a)), Kind.DERIVED, {square: a}
+        "read", sp.Eq(square**2 + Norm("w"), a**2 + sp.sqrt(a)), ProofKind.DERIVED, {square: a}
     )
     assert claim.holds
 
@@ -60,12 +60,12 @@ def test_induction_needs_its_start_and_its_step():
     y = sp.IndexedBase("y")
     statement = sp.Eq(y[n], sp.Sum(a ** (n - k), (k, 1, n)))
     step = Induction(n, {y[0]: sp.Integer(0)}, {y[n + 1]: a * y[n] + 1}, factor=a)
-    assert Claim("y", statement, Kind.INDUCTION, induction=step).holds
+    assert Claim("y", statement, ProofKind.INDUCTION, induction=step).holds
     for wrong in (
         replace(step, start={y[0]: sp.Integer(1)}),
         replace(step, after={y[n + 1]: a * y[n] + 2}),
     ):
-        assert not Claim("y", statement, Kind.INDUCTION, induction=wrong).holds
+        assert not Claim("y", statement, ProofKind.INDUCTION, induction=wrong).holds
 
 
 @pytest.mark.parametrize(

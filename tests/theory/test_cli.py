@@ -97,8 +97,8 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     result = invoke("my_recipes:clipped")
     assert result.exit_code == 0, result.output
-    assert "holds for bn, head only" in result.output
-    assert "Where. c2 is" in result.output
+    assert "holds for bn and head. Does not apply to ln" in " ".join(result.output.split())
+    assert "; c2 is" in " ".join(result.output.split())
     assert "measured; off by 0." in result.output
 
 

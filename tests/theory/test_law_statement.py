@@ -13,7 +13,7 @@ import spherenorm as sn
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import Proof, equilibrium, norm_growth
-from spherenorm_theory.claim import Kind
+from spherenorm_theory.claim import ProofKind
 from spherenorm_theory.equilibria.equilibrium import without_eps
 from spherenorm_theory.opaque_rules import mark_schedule
 from spherenorm_theory.printing import words
@@ -84,15 +84,15 @@ def test_a_norm_that_is_divided_by_is_assumed_to_be_positive():
 
 def test_kinds_say_what_was_substituted():
     """Of an open law the norm is an identity in s; where <w, s> was read off, it is not."""
-    assert law_of("adamw").claims[0].kind is Kind.IDENTITY
-    assert law_of("sgdw").claims[0].kind is Kind.DERIVED
+    assert law_of("adamw").claims[0].kind is ProofKind.IDENTITY
+    assert law_of("sgdw").claims[0].kind is ProofKind.DERIVED
     assert "identity" not in law_of("sgdw").latex()
     assert "identity in s" in law_of("adamw").latex()
 
 
 def test_a_closed_form_says_what_it_needs():
     law = law_of("sgdw", dampening=0.0)
-    (closed,) = (c for c in law.claims if c.kind is Kind.INDUCTION)
+    (closed,) = (c for c in law.claims if c.kind is ProofKind.INDUCTION)
     held = " ".join(map(words, closed.hypotheses))
     assert "constant" in held
     assert "m_0 = 0" in held
@@ -113,8 +113,8 @@ def test_every_change_of_a_claim_is_noticed(name, given):
 
 def test_a_closed_form_of_another_law_fails():
     sound, other = law_of("sgdw", dampening=0.0), law_of("sgd", **PLAIN)
-    (closed,) = (c for c in sound.claims if c.kind is Kind.INDUCTION)
-    (foreign,) = (c for c in other.claims if c.kind is Kind.INDUCTION)
+    (closed,) = (c for c in sound.claims if c.kind is ProofKind.INDUCTION)
+    (foreign,) = (c for c in other.claims if c.kind is ProofKind.INDUCTION)
     assert not replace(closed, relation=foreign.relation).holds
 
 
@@ -134,7 +134,7 @@ def test_an_equilibrium_shows_the_norm_first():
 @pytest.mark.parametrize("name", ["sgdw", "sgdp", "adamw", "adamp"])
 def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
     law = equilibrium(name, **without_eps(name))
-    root, fourth = law.approximations[Norm("w")], law.leading(law.fourth_power)
+    root, fourth = law.small_lr_formulas[Norm("w")], law.leading_term(law.fourth_power)
     numbers = dict.fromkeys(fourth.free_symbols, 0.3)
     assert root.subs(numbers) > 0
     assert root.subs(numbers) ** 4 == pytest.approx(float(fourth.subs(numbers)))
@@ -143,10 +143,20 @@ def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
 @pytest.mark.parametrize(
     ("name", "given", "sentence"),
     [
-        ("sgd", {"momentum": 0.0, "weight_decay": 0.0}, "The norm grows by the step's own length"),
+        (
+            "sgd",
+            {"momentum": 0.0, "weight_decay": 0.0},
+            "|w|^2 grows by |s|^2, the squared length of",
+        ),
         ("sgdp", {}, "momentum adds nothing."),
-        ("sgd", PLAIN, "Momentum adds -2 lr beta <w, m>"),
-        ("adamw", {}, "2 (1 - lr wd) <w, s>, which no formula predicts."),
+        ("sgd", PLAIN, "and by -2 lr beta <w, m> from momentum."),
+        ("sgd", {}, "by -2 lr beta (1 - lr wd (1 - tau)) <w, m> from momentum."),
+        (
+            "adamw",
+            {},
+            "Decay multiplies the norm by 1 - lr wd. |w|^2 then grows by |s|^2 + 2 (1 - ",
+        ),
+        ("muon", {}, "<w, s> has to be measured."),
         ("sgdg", {}, "Each step keeps the norm."),
         ("adamh", {}, "Each step sets the norm to radius."),
     ],

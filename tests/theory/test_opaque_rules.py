@@ -14,10 +14,10 @@ from spherenorm_theory import (
     check_equilibrium,
     check_turn,
     equilibrium,
+    equilibrium_turn,
     norm_growth,
     rotational_rate,
     trace,
-    turn_at_rest,
 )
 from spherenorm_theory.opaque_rules import Overlap, factor, scale_of, squared_singular_range
 from spherenorm_theory.printing import show
@@ -76,13 +76,13 @@ def test_equilibria_are_those_of_runs(name, values, shape):
 def test_a_wrong_overlap_would_be_noticed():
     """That of signs, 2 asin(rho) / pi, is off by more than the tolerance."""
     law = equilibrium("muon")
-    values = law.traced.values(lr=0.02, weight_decay=0.5)
-    right = law.rotation(values, SHAPE)
-    overlap = Overlap.of(law.factor.direction.rule, SHAPE)
+    values = law.traced.free_values(lr=0.02, weight_decay=0.5)
+    right = law.effective_step(values, SHAPE)
+    overlap = Overlap.of(law.orthogonal_factor_step.direction.rule, SHAPE)
     kept, overlap._table = overlap._table, 2 / np.pi * np.arcsin(overlap._grid)
     try:
-        # (of another instance: numbers at rest are computed once)
-        assert abs(replace(law).rotation(values, SHAPE) / right - 1) > 0.02
+        # (of another instance: stationary numbers are computed once)
+        assert abs(replace(law).effective_step(values, SHAPE) / right - 1) > 0.02
     finally:
         overlap._table = kept
 
@@ -96,11 +96,11 @@ def test_turns_of_held_norms_are_those_of_runs(name, values):
     assert found.error < 0.02, found
 
 
-def test_the_turn_at_rest_is_that_of_the_formula():
+def test_the_equilibrium_turn_is_that_of_the_formula():
     law = equilibrium("muon")
-    values = law.traced.values(lr=0.02, weight_decay=0.5)
-    chord = law.rotation(values, SHAPE)
-    turn = turn_at_rest("muon", shape=SHAPE, lr=0.02, weight_decay=0.5)
+    values = law.traced.free_values(lr=0.02, weight_decay=0.5)
+    chord = law.effective_step(values, SHAPE)
+    turn = equilibrium_turn("muon", shape=SHAPE, lr=0.02, weight_decay=0.5)
     assert turn == pytest.approx(2 * math.asin(chord / 2), rel=1e-6)
     rate = rotational_rate("muon", shape=SHAPE, weight_decay=0.5)(0.02)
     assert rate == pytest.approx(math.tan(turn), rel=1e-6)
@@ -109,7 +109,7 @@ def test_the_turn_at_rest_is_that_of_the_formula():
 def test_a_shape_is_needed():
     law = equilibrium("muon")
     with refuses("shape of the matrix"):
-        law.squared_norm(law.traced.values(), 960)
+        law.squared_norm(law.traced.free_values(), 960)
 
 
 def projected(lr=0.02, momentum=0.9, weight_decay=0.5):

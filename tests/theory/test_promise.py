@@ -42,7 +42,7 @@ def two_projected(lr=0.1, beta=0.9):
 
 
 def test_a_step_that_is_not_of_one_weight_is_refused():
-    reason = "Clip measures all weights together"
+    reason = "Clip needs sums over all weights"
     with refuses(reason, by=spherenorm_theory.TraceError):
         spherenorm_theory.norm_growth(clipped)
     found = sn.testing.check(clipped, only=("law",))

@@ -12,9 +12,9 @@ from spherenorm.probes import Measurement
 from spherenorm_theory import (
     NoEquilibriumError,
     equilibrium,
+    equilibrium_turn,
     rotational_rate,
     run_law,
-    turn_at_rest,
 )
 from tests.harness import refuses
 
@@ -29,7 +29,7 @@ def trained(optimizer, model, law, **options):
             optimizer.zero_grad()
             model(torch.randn(32, 6)).square().mean().backward()
             optimizer.step()
-    return probe.measurements
+    return [m for m in probe.measurements if len(m.shape) == 2]
 
 
 def test_the_law_of_a_projected_run_is_its_norm():
@@ -70,7 +70,7 @@ def test_a_factor_turns_as_one_of_the_shape_of_its_weight():
     law = run_law(sn.torch_optimizer("muon")(weights, lr=0.02, weight_decay=0.5))
     found = Measurement(1, "tall", "layer", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "layer")
     square, tall, large = (
-        turn_at_rest("muon", shape=shape, lr=0.02, weight_decay=0.5)
+        equilibrium_turn("muon", shape=shape, lr=0.02, weight_decay=0.5)
         for shape in ((64, 64), *shapes.values())
     )
     assert law.turn(found) == pytest.approx(tall, rel=1e-6)
@@ -103,7 +103,7 @@ def test_rates_of_the_literature(recipe, settings, factor):
 def test_a_step_turns_as_the_equilibrium_does():
     rate = rotational_rate("sgd", weight_decay=DECAY)
     law = equilibrium("sgd", weight_decay=DECAY, momentum=0.0, dampening=0.0, nesterov=False)
-    chord = law.rotation({law.traced.symbols["lr"]: 0.5})
+    chord = law.effective_step({law.traced.symbols["lr"]: 0.5})
     rule = sn.bind("rotational(sgd)", lr=rate(0.5), memory=0.0, eps=0.0, zero_mean=False).rule
     weight = torch.tensor([[3.0, 0.0]], dtype=torch.float64)
     moved, _ = rule.step(weight, torch.tensor([[1.0, 7.0]]).double(), rule.init(weight))

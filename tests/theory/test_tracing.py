@@ -15,9 +15,9 @@ from tests.theory.recipes import By, by, law_of
 def test_hyper_parameters_become_symbols():
     traced = trace("adamp", nesterov=True)
     assert [*traced.symbols] == ["lr", "beta1", "beta2", "eps", "weight_decay", "delta", "wd_ratio"]
-    assert traced.structure["nesterov"] is True
+    assert traced.static_arguments["nesterov"] is True
     assert traced.intervals["beta1"] == Interval.parse("(0, 1)")
-    values = traced.values(betas=(0.8, 0.9), weight_decay=0.1)
+    values = traced.free_values(betas=(0.8, 0.9), weight_decay=0.1)
     assert values[traced.symbols["beta1"]] == 0.8
     assert "weight_decay" not in trace("adamp", weight_decay=0.0).symbols
 
@@ -49,7 +49,9 @@ def test_zero_is_structure_and_no_number_of_a_law():
     assert all(str(interval).startswith("(") for interval in traced.intervals.values())
     for name in ("lr", "momentum"):
         with refuses(name, "(0", "0.0"):
-            traced.values(**{"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1, name: 0.0})
+            traced.free_values(
+                **{"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1, name: 0.0}
+            )
     assert "in [0" not in str(norm_growth("sgd"))
 
 
@@ -223,9 +225,9 @@ def test_shapes_are_followed():
 
 def test_an_operation_has_one_rule_in_the_registry(monkeypatch):
     """An operation without a rule is refused by its name; one rule gives it a meaning."""
-    monkeypatch.setattr(interpreter, "RULES", dict(interpreter.RULES))
+    monkeypatch.setattr(interpreter, "HANDLERS", dict(interpreter.HANDLERS))
     arctangent = by(lambda w, d: torch.atan(d))
-    with refuses("aten.atan has no meaning on formal vectors yet", by=TraceError):
+    with refuses("aten.atan has no meaning on formal vectors (no recipe", by=TraceError):
         norm_growth(arctangent)
 
     @interpreter.register(torch.ops.aten.atan)
@@ -236,7 +238,7 @@ def test_an_operation_has_one_rule_in_the_registry(monkeypatch):
 
 
 def test_a_rule_that_is_wrong_gives_no_law(monkeypatch):
-    monkeypatch.setattr(interpreter, "RULES", dict(interpreter.RULES))
+    monkeypatch.setattr(interpreter, "HANDLERS", dict(interpreter.HANDLERS))
 
     @interpreter.register(torch.ops.aten.atan)
     def atan(ops, x):

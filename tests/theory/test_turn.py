@@ -1,4 +1,4 @@
-"""The turn at rest: against closed forms, the recursion by hand, runs, and plain loops."""
+"""The turn in equilibrium: against closed forms, the recursion by hand, runs, and plain loops."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import brentq
 
 import spherenorm as sn
-from spherenorm_theory import NoEquilibriumError, equilibrium, turn_at_rest
+from spherenorm_theory import NoEquilibriumError, equilibrium, equilibrium_turn
 from spherenorm_theory.checks import check_turn
 from tests.harness import refuses
 from tests.theory import equilibria
@@ -25,8 +25,8 @@ DECAYED = [
 def test_it_is_that_of_the_closed_form(name, values):
     held = {"eps": 0.0} if "betas" in values else {"dampening": 0.0}
     law = equilibrium(name, **held)
-    chord = law.rotation(law.traced.values(**values))
-    assert turn_at_rest(name, **values) == pytest.approx(2 * math.asin(chord / 2), rel=1e-8)
+    chord = law.effective_step(law.traced.free_values(**values))
+    assert equilibrium_turn(name, **values) == pytest.approx(2 * math.asin(chord / 2), rel=1e-8)
 
 
 def turn_by_hand(lr, beta):
@@ -47,7 +47,7 @@ def turn_by_hand(lr, beta):
     ],
 )
 def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
-    turn = turn_at_rest("adamh", lr=lr, betas=(beta, 0.99))
+    turn = equilibrium_turn("adamh", lr=lr, betas=(beta, 0.99))
     assert turn == pytest.approx(turn_by_hand(lr, beta), rel=1e-8)
     assert turn == pytest.approx(math.atan(lr), rel=1e-8) or beta > 0
 
@@ -73,7 +73,7 @@ def test_a_rule_of_ones_own():
         return sn.chain(half, sn.rules.StepSize(lr))
 
     mine = sn.wrappers.hyperball(halves)
-    assert turn_at_rest(mine, lr=0.3) == pytest.approx(turn_by_hand(0.3, 0.5), rel=1e-8)
+    assert equilibrium_turn(mine, lr=0.3) == pytest.approx(turn_by_hand(0.3, 0.5), rel=1e-8)
 
 
 def test_a_step_much_longer_than_the_first_weight_comes_to_rest():
@@ -84,20 +84,20 @@ def test_a_step_much_longer_than_the_first_weight_comes_to_rest():
         last = sn.rules.DecoupledDecay(weight_decay), sn.rules.StepSize(lr)
         return sn.chain(sn.rules.HeavyBall(momentum), *direction, *last)
 
-    assert 1 - math.cos(turn_at_rest(signed)) == pytest.approx(0.01, rel=1e-6)
+    assert 1 - math.cos(equilibrium_turn(signed)) == pytest.approx(0.01, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [
-        ("sgd", {"weight_decay": 0.0}, "do not rest"),
+        ("sgd", {"weight_decay": 0.0}, "do not become stationary"),
         ("ngpt", {}, "changes with the lengths"),
         ("rotational(adamw)", {}, ""),
     ],
 )
 def test_what_has_no_turn_is_refused(name, values, why):
     with refuses(why, by=NoEquilibriumError):
-        turn_at_rest(name, **values)
+        equilibrium_turn(name, **values)
 
 
 SGDP = ("sgdp", {**equilibria.NOISE, "momentum": 0.5})
@@ -142,4 +142,4 @@ def test_an_open_case_is_named_where_a_number_is_asked_for():
 def test_a_turn_that_random_gradients_do_not_fix_is_refused():
     """polargrad scales its direction by a nuclear norm, <O, g>."""
     with refuses("polargrad", "<O, g>", by=NoEquilibriumError):
-        turn_at_rest("polargrad")
+        equilibrium_turn("polargrad")

@@ -7,7 +7,7 @@ import torch
 
 from spherenorm import View, chain
 from spherenorm import rules as r
-from spherenorm_theory import TraceError, equilibrium, norm_growth, turn_at_rest
+from spherenorm_theory import TraceError, equilibrium, equilibrium_turn, norm_growth
 from spherenorm_theory.evaluate import Inputs, OutsideError, evaluate
 from spherenorm_theory.hyper_parameters import scalar_names, substitute_inputs
 from tests.harness import refuses
@@ -20,7 +20,7 @@ def differences(law, recipe, given, shape=(1, 5), n_steps=70):
     """Yield the differences of the law's steps to those of the code, made with plain numbers."""
     traced, view = law.step.traced, law.verified_domain.view
     rule = recipe(**given)
-    values = traced.numbers(**{n: x for n, x in given.items() if n in traced.hyper_parameters})
+    values = traced.all_values(**{n: x for n, x in given.items() if n in traced.hyper_parameters})
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(shape, dtype=torch.float64, generator=generator)
     state = rule.init(weight)
@@ -87,16 +87,16 @@ def test_a_law_says_nothing_at_numbers_where_its_code_is_another():
 def test_equilibria_and_turns_at_numbers_where_the_code_is_another():
     recipe = adversaries.decays_at_most
     for weight_decay, lr in ((0.1, 0.1), (0.5, 0.01)):
-        assert turn_at_rest(recipe, lr=lr, weight_decay=weight_decay) > 0
+        assert equilibrium_turn(recipe, lr=lr, weight_decay=weight_decay) > 0
     law = equilibrium(recipe)
-    law.rotation(law.traced.values(weight_decay=0.1))
+    law.effective_step(law.traced.free_values(weight_decay=0.1))
     with refuses("decays_at_most", "weight_decay=4000", by=TraceError):
-        law.rotation(law.traced.values(lr=1e-4, weight_decay=4e3))
+        law.effective_step(law.traced.free_values(lr=1e-4, weight_decay=4e3))
     with refuses("decays_at_most", "weight_decay=4000", by=TraceError):
-        turn_at_rest(recipe, lr=1e-4, weight_decay=4e3)
+        equilibrium_turn(recipe, lr=1e-4, weight_decay=4e3)
     held = equilibrium(recipe, lr=1e-4, weight_decay=4e3)
     same = equilibrium(adversaries.decays, lr=1e-4, weight_decay=2e3)
-    assert held.squared_rotation == same.squared_rotation
+    assert held.squared_effective_step == same.squared_effective_step
 
 
 def named(lr=0.1, betas=(0.9, 0.8), **others):

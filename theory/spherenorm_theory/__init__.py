@@ -12,7 +12,7 @@ or `spherenorm theory sgdp` in a shell. From a recipe to its law:
    are known (`spherenorm_theory.vectors`); `one_step` in `spherenorm_theory.step` is the result.
 3. `spherenorm_theory.norm_law`: `norm_growth` makes it a law of the norm, a `NormLaw`, which
    `spherenorm_theory.verify` compares with the code.
-4. `spherenorm_theory.equilibria`: `equilibrium` and `turn_at_rest` are laws of many steps.
+4. `spherenorm_theory.equilibria`: `equilibrium` and `equilibrium_turn` are laws of many steps.
 5. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
    function that returns a `Proof`.
 6. `spherenorm_theory.checks`: `check` and others compare laws with float64 runs of the recipe.
@@ -27,9 +27,9 @@ from spherenorm_theory.claim import Proof
 from spherenorm_theory.equilibria.equilibrium import (
     Equilibrium,
     equilibrium,
+    equilibrium_turn,
     growth_ratio,
     rotational_rate,
-    turn_at_rest,
 )
 from spherenorm_theory.equilibria.mean_field import NoEquilibriumError
 from spherenorm_theory.norm_law import NormLaw, norm_growth
@@ -56,6 +56,7 @@ __all__ = [
     "check_turn",
     "equation_4",
     "equilibrium",
+    "equilibrium_turn",
     "false_positive_law",
     "false_positive_rate",
     "growth_ratio",
@@ -65,7 +66,6 @@ __all__ = [
     "rotational_rate",
     "run_law",
     "trace",
-    "turn_at_rest",
 ]
 
 

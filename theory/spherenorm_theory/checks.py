@@ -6,7 +6,7 @@ A check runs the one simulation loop, `simulate`, on a problem and compares it w
 |---|---|---|
 | norm growth | `check`, `Check` | networks and a toy problem, `PROBLEMS` |
 | equilibrium | `check_equilibrium` | random gradients |
-| turn at rest | `check_turn` | random gradients |
+| turn in equilibrium | `check_turn` | random gradients |
 
 On three of `PROBLEMS` the assumptions of the laws hold; two others break one assumption each.
 """
@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from spherenorm import Recipe, Rule, State, View, as_view, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.equilibria.equilibrium import equilibrium, turn_at_rest
+from spherenorm_theory.equilibria.equilibrium import equilibrium, equilibrium_turn
 from spherenorm_theory.evaluate import Array, Inputs, Values, evaluate, read_step
 from spherenorm_theory.hyper_parameters import (
     resolve_recipe,
@@ -59,7 +59,7 @@ class Problem:
     """A training problem, from random weights.
 
     Attributes:
-        weights: for each weight, its shape and the view whose units are (meant to be)
+        weights: shape of each weight, and the view whose units are (meant to be)
             scale-invariant.
         loss: the loss of the weights, with noise from a generator.
     """
@@ -239,10 +239,12 @@ class WeightCheck:
     """The check of one weight.
 
     Attributes:
-        measured, predicted: |w_t|^2 of the run and of the law, of shape (steps + 1, units).
+        measured: |w_t|^2 of the run, of shape (steps + 1, units).
+        predicted: |w_t|^2 of the law, of the same shape.
         step_errors: relative differences of the law's own step to the rule's, for some steps.
         notes: the assumptions that fail for the weight, with numbers.
-        applies: True if the rule acts on the units of the weight, and not on others.
+        view: the view whose units of the weight are scale-invariant.
+        applies: True if the rule acts on these units, and not on others.
         identity: True if |w_t|^2 is an identity in the steps, which shows nothing by itself.
     """
 
@@ -250,6 +252,7 @@ class WeightCheck:
     predicted: Array = field(repr=False)
     step_errors: tuple[float, ...]
     notes: tuple[str, ...]
+    view: View
     applies: bool
     identity: bool
 
@@ -274,7 +277,7 @@ class WeightCheck:
         if self.step_errors:
             steps = f"steps to {max(self.step_errors):.1e}"
         factor = float((self.measured[-1] / self.measured[0]).max())
-        growth = "did not grow" if factor < 1.0005 else f"grew {factor:.3g}-fold at most"
+        growth = "did not grow" if factor < 1.0005 else f"grew {factor:.4g}-fold at most"
         return f"norms to {self.residual:.1e}, {steps}, |w|^2 {growth}"
 
 
@@ -322,19 +325,29 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """The weights for which the law holds, and how far off it is for the others."""
+        """The weights for which the law holds, and how far off it is for the others, and why."""
+        steps = max(len(weight.measured) for weight in self.weights.values()) - 1
         if self.passed:
-            return f"holds to {self.residual:.1e}"
-        reason = ", as an assumption fails" if self.failed_assumptions else ""
+            duration = "one step" if steps == 1 else f"{steps} steps"
+            return f"relative error at most {self.residual:.1e} over {duration}"
+        sentences = []
         passed = [name for name, weight in self.weights.items() if weight.passed]
-        if not passed:
-            return f"does not hold{reason}: off by {self.residual:.1e}"
-        failed = [
-            f"{name} (off by {weight.error:.1e})"
-            for name, weight in self.weights.items()
-            if not weight.passed
-        ]
-        return f"holds for {', '.join(passed)} only, not for {', '.join(failed)}{reason}"
+        if passed:
+            sentences.append(f"holds for {_enumerate(passed)}")
+        wrong = {n: x for n, x in self.weights.items() if not x.passed and x.applies}
+        if wrong:
+            sentences.append(f"does not hold for {_enumerate_errors(wrong)}")
+        foreign = {n: x for n, x in self.weights.items() if not x.passed and not x.applies}
+        if foreign:
+            rule_views = " or ".join(map(str, self.law.step.traced.views))
+            weight_views = _enumerate(dict.fromkeys(str(x.view) for x in foreign.values()))
+            weights = "this weight is" if len(foreign) == 1 else "these weights are"
+            sentences.append(
+                f"does not apply to {_enumerate_errors(foreign)}: the rule acts on {rule_views}, "
+                f"but {weights} scale-invariant in {weight_views}"
+            )
+        first, *others = sentences
+        return ". ".join([first, *(sentence[0].upper() + sentence[1:] for sentence in others)])
 
     def __str__(self) -> str:
         kind = ""
@@ -343,9 +356,33 @@ class Check:
         lines = [f"checked on runs: law of {self.law.name}, {self.run}{kind}: {self.verdict}"]
         lines += [f"with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
         lines += [f"{name}: {weight}" for name, weight in self.weights.items()]
-        return "\n  ".join([*lines, *self.failed_assumptions])
+        # The verdict has the reason of the weights whose units the rule does not act on.
+        lines += self.differences
+        for name, weight in self.weights.items():
+            lines += [f"{name}: {note}" for note in weight.notes if weight.applies]
+        return "\n  ".join(lines)
+
+    @property
+    def unexplained_failures(self) -> list[str]:
+        """The failed assumptions of the weights that the verdict does not explain."""
+        return [
+            f"{name}: {note}"
+            for name, weight in self.weights.items()
+            if weight.applies and not weight.passed
+            for note in weight.notes
+        ]
 
     __repr__ = __str__
+
+
+def _enumerate(names: Iterable[str]) -> str:
+    """Return names with commas, and with an "and" before the last."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _enumerate_errors(weights: Mapping[str, WeightCheck]) -> str:
+    return _enumerate([f"{name} (off by {x.error:.1e})" for name, x in weights.items()])
 
 
 def check(
@@ -364,7 +401,8 @@ def check(
     and at some of them the rule's step with the one that the law's formulas give.
 
     Args:
-        recipe: as for `norm_growth`; it takes the steps, whatever the law.
+        recipe: a recipe, its registered name, or "module:function"; it takes the steps, whatever
+            the law.
         problem: a name from `PROBLEMS`, or a problem of your own.
         steps: number of steps.
         seed: seed of weights and data.
@@ -418,7 +456,7 @@ def check(
         differences.append(f"the law is that of {law.name}, the run that of {name}")
     differences += [
         f"the law was derived for {n} = {x!r}, the run has {values[n]!r}"
-        for n, x in traced.structure.items()
+        for n, x in traced.static_arguments.items()
         if n in values and values[n] != x
     ]
     schedule_name = schedule if isinstance(schedule, str) else "a"
@@ -451,12 +489,12 @@ def _check_weights(
 ) -> dict[str, WeightCheck]:
     """Return the check of each weight of a run."""
     traced = law.step.traced
-    symbolic = bind(traced.recipe).defaults.keys() - traced.structure.keys()
+    symbolic = bind(traced.recipe).defaults.keys() - traced.static_arguments.keys()
     views = {name: as_view(view) for name, (_, view) in problem.weights.items()}
     runs: dict[str, list[RecordedStep]] = {name: [] for name in views}
     run = simulate((recipe(**values) for values in numbers), problem, seed)
     for hyper_parameters, steps in zip(numbers, run, strict=True):
-        values = traced.numbers(**{n: x for n, x in hyper_parameters.items() if n in symbolic})
+        values = traced.all_values(**{n: x for n, x in hyper_parameters.items() if n in symbolic})
         for name, (recorded_inputs, new) in steps.items():
             inputs = replace(recorded_inputs, values=values)
             runs[name].append((inputs, new, read_step(law, views[name], inputs, new)))
@@ -479,13 +517,13 @@ def _check_weight(law: NormLaw, view: View, run: list[RecordedStep]) -> WeightCh
     if cosine > MAX_ROUNDING_COSINE:
         notes.append(f"<w, g> = 0 fails: |cos(w, g)| up to {cosine:.1e}")
     elif outside_because:
-        notes.append(f"the law says no step here: {outside_because}")
+        notes.append(f"steps not compared: {outside_because.removeprefix(f'{law.name}: ')}")
     predicted = _predict(law, measured, values)
-    result = WeightCheck(measured, predicted, errors, (), applies, bool(law.open_because))
+    result = WeightCheck(measured, predicted, errors, (), view, applies, bool(law.open_because))
     if not result.passed and not applies:
-        units = f"the rule acts on units of the view {', '.join(map(str, rule_views))}"
         notes.append(
-            f"a unit may not move as if it were alone: {units}, the weight has those of {view}"
+            f"the rule acts on {' or '.join(map(str, rule_views))}, but the weight is "
+            f"scale-invariant in {view}"
         )
     return replace(result, notes=tuple(notes))
 
@@ -500,7 +538,7 @@ def _predict(law: NormLaw, measured: Array, run: list[Values]) -> Array:
     """
     # The first step may be of another kind, as torch's dampening makes it: start with the second.
     start, recursion, norm = 1, law.recursion, law.equation.rhs
-    if law.open_because or law.constant:
+    if law.open_because or law.sets_norm:
         start, recursion = 0, {}
     if law.open_because:
         norm = law.retention**2 * W + S + 2 * law.retention * CROSS
@@ -525,7 +563,7 @@ def _compare_steps(
         if not all(view.rows(x).any(1).all() for x in (inputs.weight, inputs.grad)):
             continue  # the law says nothing about a weight or a gradient of 0
         try:
-            if law.constant:  # the norm is held with several units, too; the step is of one
+            if law.sets_norm:  # the norm is held with several units, too; the step is of one
                 law.verified_domain.require(law.name, inputs.weight)
             new, _ = evaluate(law.split_step, view, inputs)
             error = view.norm(new - after) / view.norm(after)
@@ -597,11 +635,11 @@ def _measure(
     run = simulate(repeat(rule, warm_up + steps), source, seed)
     for weights in islice(run, warm_up, None):
         inputs, new = weights["w"]
-        turned = new / view.norm(new) - inputs.weight / view.norm(inputs.weight)
-        norm, turn, grad = (view.inner(x, x) for x in (inputs.weight, turned, inputs.grad))
-        mean_squares.append([x.mean().item() for x in (norm, turn, norm * grad)])
-    norm, turn, gamma = np.sqrt(np.mean(mean_squares, 0)).tolist()
-    return norm, turn, gamma
+        chord = new / view.norm(new) - inputs.weight / view.norm(inputs.weight)
+        norm, step, grad = (view.inner(x, x) for x in (inputs.weight, chord, inputs.grad))
+        mean_squares.append([x.mean().item() for x in (norm, step, norm * grad)])
+    norm, effective_step, gamma = np.sqrt(np.mean(mean_squares, 0)).tolist()
+    return norm, effective_step, gamma
 
 
 def check_equilibrium(
@@ -616,7 +654,7 @@ def check_equilibrium(
     """Run `recipe` with weight decay under random gradients, and compare with its equilibrium.
 
     Args:
-        recipe: as for `equilibrium`.
+        recipe: a recipe, its registered name, or "module:function".
         shape: shape of the weight: one unit per index of dimension 0; for an orthogonal factor, one
             matrix.
         steps: number of measured steps.
@@ -633,18 +671,18 @@ def check_equilibrium(
         True
     """
     law = equilibrium(recipe, **static_arguments_of_run(recipe, hyper_parameters))
-    values = law.traced.values(**hyper_parameters)
-    is_matrix = law.factor is not None
+    values = law.traced.free_values(**hyper_parameters)
+    is_matrix = law.orthogonal_factor_step is not None
     entries = math.prod(shape if is_matrix else shape[1:])
     unit = shape if is_matrix else entries
     expected = law.squared_norm(values, unit, math.sqrt(entries - 1))
     view = "layer" if is_matrix else "channel"
     source = RandomGradients(shape, view, norm=math.sqrt(expected / 2))
     rule = law.traced.recipe(**hyper_parameters)
-    norm, turn, gamma = _measure(rule, source, warm_up, steps, seed)
+    norm, effective_step, gamma = _measure(rule, source, warm_up, steps, seed)
     pairs = {
         "|w|": (law.squared_norm(values, unit, gamma) ** 0.5, norm),
-        "effective step": (law.rotation(values, shape), turn),
+        "effective step": (law.effective_step(values, shape), effective_step),
     }
     return RunCheck(f"{law.name} on random gradients", pairs, RUN_TOLERANCE)
 
@@ -659,11 +697,14 @@ def check_turn(
     seed: int = 0,
     **hyper_parameters: Any,
 ) -> RunCheck:
-    """Run `recipe` under random gradients, and compare with its turn at rest.
+    """Run `recipe` under random gradients, and compare with its turn in equilibrium.
 
     Args:
-        recipe: as for `turn_at_rest`.
-        shape, steps, warm_up, seed: as for `check_equilibrium`.
+        recipe: a recipe, its registered name, or "module:function".
+        shape: shape of the weight.
+        steps: number of measured steps.
+        warm_up: number of steps before these.
+        seed: seed of the weight and the gradients.
         view: view of the units; a recipe that has a `view` takes it, too.
         **hyper_parameters: hyper-parameters of the run.
 
@@ -677,7 +718,8 @@ def check_turn(
     function = resolve_recipe(recipe)
     if "view" in bind(function).defaults:
         hyper_parameters = {"view": view, **hyper_parameters}
-    predicted = turn_at_rest(recipe, shape=shape, **hyper_parameters)
+    predicted = equilibrium_turn(recipe, shape=shape, **hyper_parameters)
     rule, source = function(**hyper_parameters), RandomGradients(shape, view)
-    _, chord, _ = _measure(rule, source, warm_up, steps, seed)
-    return RunCheck(f"{recipe}", {"turn": (predicted, 2 * math.asin(chord / 2))}, RUN_TOLERANCE)
+    _, effective_step, _ = _measure(rule, source, warm_up, steps, seed)
+    measured = 2 * math.asin(effective_step / 2)
+    return RunCheck(f"{recipe}", {"turn": (predicted, measured)}, RUN_TOLERANCE)

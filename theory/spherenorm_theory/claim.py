@@ -36,7 +36,7 @@ CALCULUS = (sp.Limit, sp.Derivative, sp.Subs)
 """Expressions that sympy evaluates by `doit`."""
 
 
-class Kind(StrEnum):
+class ProofKind(StrEnum):
     """The ways in which a claim is shown."""
 
     IDENTITY = "identity"
@@ -92,7 +92,7 @@ class Claim:
 
     Example:
         >>> a, b = sp.symbols("a b", positive=True)
-        >>> claim = Claim("means", sp.Le(2 * a * b, a**2 + b**2), Kind.IDENTITY,
+        >>> claim = Claim("means", sp.Le(2 * a * b, a**2 + b**2), ProofKind.IDENTITY,
         ...               difference=(a - b) ** 2)
         >>> print(claim, claim.holds)
         identity: 2 a b <= a^2 + b^2 (means) True
@@ -100,7 +100,7 @@ class Claim:
 
     about: str
     relation: sp.Rel
-    kind: Kind
+    kind: ProofKind
     substitution: Substitution = field(default_factory=dict)
     difference: sp.Expr | None = None
     induction: Induction | None = None

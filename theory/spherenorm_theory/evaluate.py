@@ -162,12 +162,12 @@ class VerifiedDomain:
     closed_form_verified: bool
 
     @property
-    def note(self) -> str:
-        """The units of the law, in text."""
+    def unit(self) -> str:
+        """The unit that the law is about, in text."""
         if not self.multi_unit:
-            return f"the weight is one unit, of {self.dimensions} dimensions"
-        names = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
-        return f"units: {names.get(self.view.name, f'those of the view {self.view}')} of a weight"
+            return f"a weight of one unit and {self.dimensions} dimensions"
+        names = {"channel": "one row of a weight", "layer": "a whole weight"}
+        return names.get(self.view.name, f"one unit of a weight under the view {self.view}")
 
     def require(self, name: str, weight: Tensor) -> None:
         """Refuse a weight that the law is not about.
@@ -182,7 +182,8 @@ class VerifiedDomain:
         n_units = count_units(self.view, tuple(weight.shape))
         if not self.multi_unit and (n_units != 1 or weight.ndim != self.dimensions):
             raise OutsideError(
-                f"{name}: {self.note}; got {n_units} units and {weight.ndim} dimensions"
+                f"{name}: the law is about one unit of {self.dimensions} dimensions; this weight "
+                f"has {n_units} units and {weight.ndim} dimensions"
             )
 
 
@@ -195,7 +196,8 @@ class Inputs:
     """Inputs of one step.
 
     Attributes:
-        weight, grad: weight and gradient, of one shape.
+        weight: the weight before the step.
+        grad: the gradient, of the weight's shape.
         state: the state, as the rule's `init` or `step` returns it.
         values: numbers for the hyper-parameters, by the names of their symbols.
     """
@@ -341,9 +343,9 @@ def check_assumptions(step: Step, values: Values, dtype: torch.dtype = torch.flo
         smallest = np.min(values.scalar(symbol))
         breaks_positive = symbol.is_positive and not smallest > 0
         if breaks_positive or (symbol.is_nonnegative and not smallest >= 0):
-            sign = "positive" if symbol.is_positive else "at least 0"
             raise OutsideError(
-                f"{name}: the law has {atom} {sign}, as steps leave it; got {smallest}"
+                f"{name}: the law needs {atom} {'> 0' if symbol.is_positive else '>= 0'}, as steps "
+                f"leave it; got {smallest}"
             )
     for relation in step.facts.hypotheses:
         if not values.scalar(relation).all():

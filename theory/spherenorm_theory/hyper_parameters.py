@@ -115,8 +115,10 @@ def resolve_recipe(recipe: str | Recipe) -> Recipe:
     except ValueError:
         raise
     except Exception as error:
-        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ValueError(f"recipe {recipe!r} cannot be imported: {message}") from error
+        raise ValueError(
+            f"recipe {recipe!r} cannot be imported: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}"
+        ) from error
 
 
 def resolve_hyper_parameters(recipe: Recipe, hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The interpreter: runs a recorded step on formal vectors, one registered rule per operation.
+"""The interpreter: runs a recorded step on formal vectors, one registered handler per operation.
 
-A rule is a function of the `Interpreter` and of the arguments of the operation:
+A handler is a function of the `Interpreter` and of the arguments of the operation:
 
     @register(aten.softplus)
     def softplus(ops, x, beta=1, threshold=20):
@@ -8,8 +8,8 @@ A rule is a function of the `Interpreter` and of the arguments of the operation:
 
 Its arguments are vectors, entrywise products, conditions or sympy scalars, and so is its result.
 What `spherenorm.operations` derives from other operations, such as `lerp` or `rsqrt`, needs no
-rule: the interpreter runs the same derivation that the kernels use. Each other row of that table
-says that it has a rule here, or why it has none; the end of this file checks it.
+handler: the interpreter runs the same derivation that the kernels use. Each other row of that table
+says that it has a handler here, or why it has none; the end of this file checks it.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from spherenorm_theory.vectors import (
 
 aten = torch.ops.aten
 
-Rule = TypeVar("Rule", bound=Callable[..., Any])
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 STORAGE_OPTIONS = {
     *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"),
 }
 """Options that say how a tensor is stored, not what it holds."""
 
-RULES: dict[str, Callable[..., Any]] = {}
-"""The rule of each operation, by the name of its packet in aten."""
+HANDLERS: dict[str, Callable[..., Any]] = {}
+"""The handler of each operation, by the name of its packet in aten."""
 
 
-def register(*packets: Any) -> Callable[[Rule], Rule]:
-    """Register the rule of some operations.
+def register(*packets: Any) -> Callable[[Handler], Handler]:
+    """Register the handler of some operations.
 
     Args:
         packets: operations of aten, such as `aten.mul`, or names.
@@ -61,22 +61,22 @@ def register(*packets: Any) -> Callable[[Rule], Rule]:
         >>> @register("cube_for_this_example")
         ... def cube(ops, x):
         ...     return ops.mul(x, ops.mul(x, x))
-        >>> RULES.pop("cube_for_this_example") is cube
+        >>> HANDLERS.pop("cube_for_this_example") is cube
         True
     """
 
-    def add_rule(rule: Rule) -> Rule:
+    def add_handler(handler: Handler) -> Handler:
         for packet in packets:
-            RULES[packet if isinstance(packet, str) else packet.__name__] = rule
-        return rule
+            HANDLERS[packet if isinstance(packet, str) else packet.__name__] = handler
+        return handler
 
-    return add_rule
+    return add_handler
 
 
 class Interpreter:
-    """The context in which a rule runs: the algebra, and the shapes of its call.
+    """The context in which a handler runs: the algebra, and the shapes of its call.
 
-    An operation is an attribute: `ops.mul(a, b)` runs the rule of `aten.mul`.
+    An operation is an attribute: `ops.mul(a, b)` runs the handler of `aten.mul`.
 
     Attributes:
         algebra: the algebra of the vectors.
@@ -90,10 +90,10 @@ class Interpreter:
         self.algebra, self.input_shape, self.output_shape = algebra, input_shape, output_shape
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        rule = find_rule(name)
-        if rule is None:
+        handler = find_handler(name)
+        if handler is None:
             raise AttributeError(f"aten_{name}")
-        return partial(rule, self)
+        return partial(handler, self)
 
     @property
     def keeps_size(self) -> bool:
@@ -112,10 +112,10 @@ class Interpreter:
         return function(*linear)
 
 
-def find_rule(name: str) -> Callable[..., Any] | None:
-    """Return the rule of an operation, registered or derived from others; None without one."""
+def find_handler(name: str) -> Callable[..., Any] | None:
+    """Return the handler of an operation, registered or derived from others; None without one."""
     row = OPERATIONS.get(name)
-    return RULES.get(name) or (row.derived if row is not None else None)
+    return HANDLERS.get(name) or (row.derived if row is not None else None)
 
 
 def interpret(record: Record, algebra: VectorAlgebra, inputs: Sequence[Any]) -> list[Any]:
@@ -127,8 +127,8 @@ def interpret(record: Record, algebra: VectorAlgebra, inputs: Sequence[Any]) -> 
         inputs: a vector or a scalar for each input of the record.
 
     Raises:
-        TraceError: an operation has no rule, or its rule refuses the arguments. The message has
-            the line of code from which the operation came.
+        TraceError: an operation has no handler, or its handler refuses the arguments. The message
+            has the line of code from which the operation came.
     """
     values: dict[TensorRef, Any] = dict(zip(record.inputs, inputs, strict=True))
     for value, constant in record.constants.items():
@@ -151,20 +151,22 @@ def interpret(record: Record, algebra: VectorAlgebra, inputs: Sequence[Any]) -> 
 
 
 def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[TensorRef, Any]) -> Any:
-    """Run the rule of one recorded call."""
+    """Run the handler of one recorded call."""
     name = call.name.rpartition(".")[0]
-    rule = _rule_of_call(call)
-    if rule is None and call.packet.removesuffix("_") == "copy":
+    handler = _handler_of_call(call)
+    if handler is None and call.packet.removesuffix("_") == "copy":
         raise TraceError(
             "the code writes into the weight, the gradient or the state that it is given, where a "
             "rule returns new tensors; read `x.mul(a)` for `x.mul_(a)`"
         )
-    if rule is None:
+    if handler is None:
         row = of_overload(call.name)
-        reason = f" ({row.law.reason})" if row is not None and isinstance(row.law, NotHere) else ""
-        raise TraceError(
-            f"{name} has no meaning on formal vectors yet{reason}; it came from {call.line}"
-        )
+        if row is not None and isinstance(row.law, NotHere):
+            raise TraceError(
+                f"{name} has no meaning on formal vectors ({row.law.reason}); it came from "
+                f"{call.line}"
+            )
+        raise TraceError(f"{name} has no meaning on formal vectors yet; it came from {call.line}")
     _refuse_rounding(call)
     _refuse_outer_products(call)
 
@@ -180,7 +182,7 @@ def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[TensorRef, A
     options = {key: x for key, x in call.options.items() if key not in STORAGE_OPTIONS}
     try:
         arguments = [look_up(x, to_exact) for x in call.arguments]
-        return rule(ops, *arguments, **{key: look_up(x, to_exact) for key, x in options.items()})
+        return handler(ops, *arguments, **{key: look_up(x, to_exact) for key, x in options.items()})
     except (TypeError, NotImplementedError, KeyError, AttributeError, OverflowError) as error:
         printed = [look_up(x, str) for x in call.arguments]
         printed += [f"{key}={look_up(x, str)}" for key, x in options.items()]
@@ -190,12 +192,12 @@ def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[TensorRef, A
         ) from error
 
 
-def _rule_of_call(call: Call) -> Callable[..., Any] | None:
+def _handler_of_call(call: Call) -> Callable[..., Any] | None:
     if call.name.startswith(MARKERS):
-        return RULES[call.name.split(".")[1]]
+        return HANDLERS[call.name.split(".")[1]]
     row = of_overload(call.name)
-    by_row = find_rule(row.name) if row is not None else None
-    return find_rule(call.packet.removesuffix("_")) or by_row
+    handler_of_row = find_handler(row.name) if row is not None else None
+    return find_handler(call.packet.removesuffix("_")) or handler_of_row
 
 
 def _refuse_rounding(call: Call) -> None:
@@ -245,26 +247,26 @@ def to_exact(argument: Any) -> Any:
     return exact(argument)
 
 
-def filled(scalar: sp.Expr) -> Vector:
+def constant_vector(scalar: sp.Expr) -> Vector:
     """Return the vector with the scalar in every entry."""
     return Vector({"1": scalar}) if scalar != 0 else Vector()
 
 
 def to_vector(x: Any) -> Vector:
     """Return a vector as it is, and a scalar as the vector that is filled with it."""
-    return x if isinstance(x, Vector) else filled(x)
+    return x if isinstance(x, Vector) else constant_vector(x)
 
 
 @register(aten.full)
 def full(ops: Interpreter, size: Any, value: Any, *_: Any) -> Any:
     value = to_exact(value)
-    return value if all(n == 1 for n in size) else filled(value)
+    return value if all(n == 1 for n in size) else constant_vector(value)
 
 
 @register(aten.full_like)
 def full_like(ops: Interpreter, a: Any, value: Any, *_: Any) -> Any:
     value = to_exact(value)
-    return filled(value) if isinstance(a, (Vector, EntrywiseProduct)) else value
+    return constant_vector(value) if isinstance(a, (Vector, EntrywiseProduct)) else value
 
 
 @register(aten.eye)
@@ -434,7 +436,7 @@ def addmm(ops: Interpreter, a: Any, b: Any, c: Any, *, beta: Any = 1, alpha: Any
 @register(aten.view, aten._unsafe_view, aten.reshape, aten.unsqueeze, aten.squeeze)
 @register(aten.permute, aten.t, aten.transpose, aten.clone, aten.detach, aten.alias)
 @register(aten.lift_fresh, aten.lift_fresh_copy, aten.scalar_tensor)
-def same_entries(ops: Interpreter, a: Any, *_: Any) -> Any:
+def identity(ops: Interpreter, a: Any, *_: Any) -> Any:
     return a
 
 
@@ -452,14 +454,14 @@ def select(ops: Interpreter, a: Any, *_: Any) -> Any:
 
 @register(aten.expand)
 def expand(ops: Interpreter, a: Any, *_: Any) -> Any:
-    return filled(a) if isinstance(a, sp.Expr) and math.prod(ops.output_shape) > 1 else a
+    return constant_vector(a) if isinstance(a, sp.Expr) and math.prod(ops.output_shape) > 1 else a
 
 
 # Opaque rules
 
 
 @register("mark")
-def mark(ops: Interpreter, a: Any, weight: Any, index: Any) -> Vector:
+def opaque_rule_output(ops: Interpreter, a: Any, weight: Any, index: Any) -> Vector:
     """Return the opaque vector of a rule that is not looked into."""
     (a,), algebra = ops.to_linear(a), ops.algebra
     rule, square = algebra.opaque_rules[int(index)], None
@@ -568,18 +570,18 @@ def where(ops: Interpreter, condition: Any, a: Any, b: Any) -> Any:
 
 
 HELPERS = {"mark", "schedule", "count"}
-"""Rules that are no operations of torch."""
+"""Handlers of what is no operation of torch."""
 
 
-def _rows_with_rules() -> set[str]:
-    """Return the names of the rows of `RULES`, whose keys are packets of aten."""
+def _handled_operations() -> set[str]:
+    """Return the names of the rows of `HANDLERS`, whose keys are packets of aten."""
     row_of_packet = {
         overload.partition(".")[0]: row.name
         for row in OPERATIONS.values()
         if not isinstance(row.law, NotHere)
         for overload in row.overloads
     }
-    return {row_of_packet.get(packet, packet) for packet in RULES.keys() - HELPERS}
+    return {row_of_packet.get(packet, packet) for packet in HANDLERS.keys() - HELPERS}
 
 
-check_registered("law", _rows_with_rules())
+check_registered("law", _handled_operations())

@@ -4,7 +4,7 @@ A sentence says first how the norm grows. Then come, each under its heading,
 
 | heading | contents |
 |---|---|
-| Setting | the unit, and the hyper-parameters that are used, with their open intervals |
+| Setting | the unit, the state, and the hyper-parameters that are used, with their open intervals |
 | Assume | the hypotheses of the claims |
 | Where | the meaning of letters |
 | Then | the step, the norm, the cross term and its recursion |
@@ -18,17 +18,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import sympy as sp
+import torch
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm_theory.claim import Kind
+from spherenorm_theory.claim import ProofKind
 from spherenorm_theory.hyper_parameters import is_number
 from spherenorm_theory.opaque_rules import RANK, SCALE, SHARE, squared_singular_range
 from spherenorm_theory.printing import (
     SHORT,
     Part,
     Phrase,
-    Statement,
+    Proposition,
+    enumerated,
     formulas,
     joined,
     names_in,
@@ -41,32 +43,32 @@ if TYPE_CHECKING:  # norm_law imports this module
     from spherenorm_theory.norm_law import NormLaw
 
 
-def law_statement(law: NormLaw) -> Statement:
-    """Return the statement of a law."""
-    return Statement(
+def state_law(law: NormLaw) -> Proposition:
+    """Return the proposition of a law."""
+    return Proposition(
         "Proposition",
         law.name,
         (
-            Part("Setting", setting(law)),
+            Part("Setting", describe_setting(law)),
             *_law_parts(law),
-            Part("Status", (_status(law),)),
+            Part("Status", (_describe_status(law),)),
         ),
-        summary=_summary(law),
+        summary=_summarize(law),
     )
 
 
 def _law_parts(law: NormLaw) -> list[Part]:
     """Return the parts between Setting and Status."""
-    closed = [claim for claim in law.claims if claim.kind is Kind.INDUCTION]
+    closed = [claim for claim in law.claims if claim.kind is ProofKind.INDUCTION]
     relations = [claim.relation for claim in law.claims if claim not in closed]
     parts = [Part("Assume", tuple(_at_time_t(law, x) for x in law.hypotheses))]
     letters = _letters_used(law)
     if letters:
         opaque = law.step.algebra.opaque_vectors
-        entrywise = any(x in opaque and opaque[x].kind.is_entrywise for x in letters)
-        note = " (entry by entry; the law holds for any such vectors)" if entrywise else ""
+        entrywise = [x for x in letters if x in opaque and opaque[x].kind.is_entrywise]
+        note = f", entry by entry (the law holds for any {', '.join(entrywise)})"
         meanings = tuple(_meaning(law, letter) for letter in letters)
-        parts.append(Part(f"Where{note}", meanings, displayed=True))
+        parts.append(Part(f"Where{note if entrywise else ''}", meanings, displayed=True))
     parts.append(Part("Then", (*_step_lines(law), *relations), displayed=True))
     for claim in closed:
         assumed = joined(law.closed_form_hypotheses, "; ")
@@ -77,53 +79,72 @@ def _law_parts(law: NormLaw) -> list[Part]:
 
 def _at_time_t(law: NormLaw, phrase: Any) -> Any:
     """Return a phrase at time t, with the numbers that were given."""
-    phrase = law.with_given_numbers(phrase)
+    phrase = law.substitute_given_numbers(phrase)
     formula = phrase.formula if isinstance(phrase, Vector) else phrase
     return map_formulas(formula, lambda x: at(x, t))
 
 
-def _summary(law: NormLaw) -> Phrase:
-    """Say in one sentence how the norm changes."""
-    if law.length == Norm("w"):
+# The sentence that comes first
+
+
+def _summarize(law: NormLaw) -> Phrase:
+    """Say in one or two sentences how the norm changes."""
+    if law.new_norm == Norm("w"):
         return "Each step keeps the norm."
-    if law.length is not None:
-        return "Each step sets the norm to ", law.length, "."
+    if law.new_norm is not None:
+        return "Each step sets the norm to ", law.new_norm, "."
+    decay, squared_step = _describe_decay(law), Norm("s") ** 2
+    grows = (*decay, Norm("w") ** 2, " then grows by " if decay else " grows by ")
     if law.open_because:
-        return (
-            "The step's own length adds to the norm, and so does ",
-            *(_drift(law), ", which no formula predicts."),
-        )
-    decay: tuple[Any, ...] = ()
-    if law.kappa != 0:
-        decay = ("Decay multiplies the norm by ", law.retention, ". ")
+        drift = sp.Mul(2, *_retention_factors(law), Inner("w", "s"), evaluate=False)
+        growth = sp.Add(squared_step, drift, evaluate=False)
+        return *grows, growth, "; ", Inner("w", "s"), " has to be measured."
     if law.cross == 0:
         momentum = "; momentum adds nothing" if law.step.buffers else ""
-        return *decay, f"The norm grows by the step's own length alone{momentum}."
-    source = "Momentum" if law.unknowns else "The radial part of the step"
-    drift = law.equation.rhs - law.retention**2 * Norm("w") ** 2 - Norm("s") ** 2
-    if len(sp.Add.make_args(drift)) > 2:
-        drift = _drift(law)
-    return *decay, f"{source} adds ", drift, " to the growth of |w|^2 by the step's own length."
+        return *grows, squared_step, f", the squared length of the step{momentum}."
+    source = "momentum" if law.required_products else "the part of the step along w"
+    cross = Inner("w", "s") if law.cross.is_Add else law.cross
+    number, factors = cross.as_coeff_mul()
+    drift = sp.Mul(2 * number, *_retention_factors(law), *factors, evaluate=False)
+    step = (squared_step, ", the squared length of the step, and by ")
+    return *grows, *step, drift, f" from {source}."
 
 
-def _drift(law: NormLaw) -> sp.Expr:
-    """Return 2 (1 - kappa) <w, s>, in these factors."""
-    factors = [x for x in (*sp.Mul.make_args(law.retention), Inner("w", "s")) if x != 1]
-    return sp.Mul(2, *factors, evaluate=False)
+def _is_decay(law: NormLaw) -> bool:
+    """Tell if the factor 1 - kappa of the weight is 1 at a learning rate of 0."""
+    rates = {x: 0 for x in law.retention.free_symbols if x.name == "lr"}
+    return not rates or law.retention.subs(rates) == 1
 
 
-def setting(law: NormLaw) -> tuple[Phrase, ...]:
-    """Return the unit, and the hyper-parameters that the law uses or that have fixed values."""
+def _describe_decay(law: NormLaw) -> tuple[Any, ...]:
+    """Say what multiplies the weight; nothing if the step only adds to it."""
+    if law.kappa == 0:
+        return ()
+    if _is_decay(law):
+        return "Decay multiplies the norm by ", law.retention, ". "
+    return "The step multiplies w by ", law.retention, " and adds s. "
+
+
+def _retention_factors(law: NormLaw) -> list[sp.Expr]:
+    """Return the factors of 1 - kappa, none of which is 1."""
+    return [x for x in sp.Mul.make_args(law.retention) if x != 1]
+
+
+# Setting
+
+
+def describe_setting(law: NormLaw) -> tuple[Phrase, ...]:
+    """Return the unit, the state, and the hyper-parameters that are used or have fixed values."""
     traced, w = law.step.traced, sp.Symbol("w")
     phrases = [phrase for part in _law_parts(law) for phrase in (part.heading, *part.phrases)]
-    used = {symbol for x in formulas(*phrases, _summary(law)) for symbol in x.free_symbols}
-    note = law.verified_domain.note
-    unit: Phrase = (w, f" is one unit of a weight ({note})")
-    if DIMENSION in used:
-        unit = (w, " is one unit of a weight, of ", DIMENSION, f" entries ({note})")
+    printed = formulas(*phrases, _summarize(law))
+    used = {symbol for x in printed for symbol in x.free_symbols}
+    unit = law.verified_domain.unit
     if any(isinstance(rule, r.Orthogonalize) for rule in traced.opaque_rules):
-        unit = (w, f" is one matrix ({note})")
-    lines = [unit]
+        unit = unit.replace("weight", "weight, a matrix")
+    entries = (", of ", DIMENSION, " entries") if DIMENSION in used else ()
+    lines: list[Phrase] = [(w, f" is {unit}", *entries)]
+    lines += _describe_states(law, {name for x in printed for name in names_in(x)})
     for name, symbol in traced.symbolic.items():
         if symbol in used:
             is_printed_short = SHORT.get(name, name) not in {*traced.symbolic, *traced.fixed_values}
@@ -141,14 +162,48 @@ def setting(law: NormLaw) -> tuple[Phrase, ...]:
     return tuple(lines)
 
 
+def _describe_states(law: NormLaw, used_names: set[str]) -> Iterator[Phrase]:
+    """Yield the states in the printed formulas: those of each step, then the constant ones."""
+    step = law.step
+    changing, constant = list[Any](), list[Phrase]()
+    for name, atom in step.state_atoms.items():
+        if atom not in used_names or atom == "t":
+            continue
+        symbol = step.scalars.get(atom, sp.Symbol(atom))
+        if step.states.get(atom) == symbol:
+            constant.append((symbol, _describe_constant_state(law, name)))
+        else:
+            changing.append((symbol, f" ({name})" if name != atom else ""))
+    if changing:
+        yield "the state before step t has ", *enumerated(changing)
+    yield from constant
+
+
+def _describe_constant_state(law: NormLaw, name: str) -> str:
+    """Describe a number of the state that no step changes, by the rule's `init`."""
+    traced = law.step.traced
+    generator = torch.Generator().manual_seed(0)
+    for scale in (1.0, 3.0):
+        weight = scale * torch.randn(traced.shape, dtype=torch.float64, generator=generator)
+        state = traced.recipe(**traced.hyper_parameters).init(weight)
+        if not torch.allclose(state[name].double(), weight.norm(), rtol=1e-12):
+            return ", a number of the state that no step changes"
+    return " = |w_0|"
+
+
+# Where and Then
+
+
 def _step_lines(law: NormLaw) -> Iterator[Phrase]:
     """Yield the new weight and the drive s, each as a line."""
     w, s = (sp.IndexedBase(name) for name in "ws")
-    if law.constant:
+    if law.sets_norm:
         yield w[t + 1], " = ", _at_time_t(law, law.step.weight)
         return
-    name = "the step without decay" if law.kappa != 0 else "the step"
-    yield w[t + 1], " = ", at(Vector({"w": law.retention, "s": sp.S.One}).formula, t)
+    name = "the step"
+    if law.kappa != 0:
+        name = "the step without decay" if _is_decay(law) else "the rest of the step"
+    yield w[t + 1], " = ", at(law.retention, t) * w[t] + s[t]
     yield s[t], " = ", _at_time_t(law, law.drive), f", {name}"
 
 
@@ -162,7 +217,7 @@ def _letters_used(law: NormLaw) -> list[str]:
         **{symbol.name: symbol for symbol in law.step.facts.scheduled},
     }
     printed = [law.drive, law.cross, *(claim.relation for claim in law.claims)]
-    to_visit, used = [*printed, *([law.step.weight] if law.constant else [])], set[str]()
+    to_visit, used = [*printed, *([law.step.weight] if law.sets_norm else [])], set[str]()
     while to_visit:
         new = {*names_in(to_visit.pop())} & meanings.keys() - used
         used |= new
@@ -195,31 +250,41 @@ def _known_facts(opaque: OpaqueVector) -> Iterator[Any]:
         yield ", the part that is tangent to the Stiefel manifold"
     elif isinstance(rule, r.Orthogonalize):
         low, high = squared_singular_range(rule)
-        yield ", orthogonal, of degree 0; "
+        yield ", the orthogonal factor of its argument, whatever the argument's scale; "
         yield sp.Eq(Norm("O") ** 2, SCALE**2 * SHARE * RANK, evaluate=False)
-        yield (
-            f", c by the shape ({rule.scale}), q in [{low:.2f}, {high:.2f}] for this iteration, "
-            "1 for an exact factor"
-        )
+        yield f", where c depends on the shape (scale={rule.scale!r}), and q is 1 for an exact "
+        yield f"factor and between {low:.2f} and {high:.2f} after these Newton-Schulz steps"
 
 
-def _status(law: NormLaw) -> str:
+# Status
+
+
+def _describe_status(law: NormLaw) -> Phrase:
     """Say how the law was shown, and what stays open."""
     if law.open_because:
         reason = law.open_because.rpartition("; so ")[0]
         return f"The norm is an identity in s, and the cross term is open ({reason})"
     derived = "Derived from the recorded step, and compared with its code in float64"
-    if any(claim.kind is Kind.INDUCTION for claim in law.claims):
+    if any(claim.kind is ProofKind.INDUCTION for claim in law.claims):
         return f"{derived}; the closed form is proved by induction over t"
-    if law.constant or (law.cross == 0 and not law.step.facts.scheduled):
+    if law.sets_norm or (law.cross == 0 and not law.step.facts.scheduled):
         return derived
-    why = "it has several unknowns, or factors that change from step to step"
     scheduled = sorted(symbol.name for symbol in law.step.facts.scheduled)
     if scheduled:
         verb = "change" if len(scheduled) > 1 else "changes"
-        why = f"{' and '.join(scheduled)} {verb} from step to step"
-    elif not law.verified_domain.closed_form_verified and law.growth is not None:
-        why = "the first step is of another kind"
-    elif any(law.recursion[unknown].has(Norm("w")) for unknown in law.unknowns):
-        why = "the norm enters the recursion"
-    return f"{derived}; no closed form: {why}"
+        return f"{derived}; no closed form: {' and '.join(scheduled)} {verb} from step to step"
+    if not law.verified_domain.closed_form_verified and law.cross_recursion is not None:
+        return f"{derived}; no closed form: the first step is of another kind"
+    for product in sorted(law.required_products, key=str):
+        if law.recursion[product].has(Norm("w")):
+            square = at(Norm("w"), t) ** 2
+            return (
+                f"{derived}; no closed form, since ",
+                square,
+                " enters the recursion of ",
+                product,
+            )
+    return (
+        f"{derived}; no closed form: it has several unknowns, or factors that change from step to "
+        "step"
+    )

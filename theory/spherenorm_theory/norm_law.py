@@ -20,10 +20,10 @@ import sympy as sp
 from torch import Tensor
 
 from spherenorm import Recipe
-from spherenorm_theory.claim import Claim, Hypothesis, Induction, Kind, positive_norms
+from spherenorm_theory.claim import Claim, Hypothesis, Induction, ProofKind, positive_norms
 from spherenorm_theory.evaluate import UNVERIFIED, Inputs, VerifiedDomain, evaluate
-from spherenorm_theory.law_statement import law_statement, setting
-from spherenorm_theory.printing import Letters, Statement, enumerated, names_in, show, words
+from spherenorm_theory.law_statement import describe_setting, state_law
+from spherenorm_theory.printing import Letters, Proposition, enumerated, names_in, show, words
 from spherenorm_theory.step import S, Step, W, express_inner, one_step, products_of_record
 from spherenorm_theory.symbols import (
     MAX_READABLE_OPS,
@@ -36,9 +36,10 @@ from spherenorm_theory.symbols import (
     k,
     map_formulas,
     normalize_signs,
+    shortest_form,
     t,
 )
-from spherenorm_theory.tracing import Trace, trace, with_given_numbers_as_constants
+from spherenorm_theory.tracing import Trace, trace, trace_with_given_numbers_as_constants
 from spherenorm_theory.verify import (
     DEFAULT_RUN_STEPS,
     DifferenceError,
@@ -65,7 +66,7 @@ class NormLaw:
         cross: <w, s> in products, of which the law holds 2 (1 - kappa) times: 0 for a projected
             step, -lr momentum <w, m> for SGD with momentum.
         recursion: <w', m'> in products, by <w, m>, for each buffer m that `cross` requires.
-        length: |w'| where it is a number whatever the step is, as on a sphere; else None.
+        new_norm: |w'| where it is a number whatever the step is, as on a sphere; else None.
         open_because: why there is no recursion or no closed form; empty if there is one.
         verified_domain: the weights for which the law agrees with its code.
         claims: all that the law says: relations, what shows them, and their hypotheses.
@@ -83,7 +84,7 @@ class NormLaw:
     drive: Vector
     cross: sp.Expr
     recursion: Mapping[sp.Symbol, sp.Expr]
-    length: sp.Expr | None
+    new_norm: sp.Expr | None
     open_because: str
     verified_domain: VerifiedDomain = UNVERIFIED
     claims: tuple[Claim, ...] = ()
@@ -99,9 +100,9 @@ class NormLaw:
         return min(1 - self.kappa, normalize_signs(1 - self.kappa), key=sp.count_ops)
 
     @property
-    def constant(self) -> bool:
+    def sets_norm(self) -> bool:
         """True if the norm is a number whatever the step is: the weight lies on a sphere."""
-        return self.length is not None
+        return self.new_norm is not None
 
     @property
     def equation(self) -> sp.Eq:
@@ -112,21 +113,21 @@ class NormLaw:
             |w'|^2 = (1 - lr wd)^2 |w|^2 + |s|^2
         """
         new_norm = Norm("w'") ** 2
-        if self.length is not None:
-            return sp.Eq(new_norm, self.length**2, evaluate=False)
-        drift = normalize_signs(2 * self.retention * self.cross)
+        if self.new_norm is not None:
+            return sp.Eq(new_norm, self.new_norm**2, evaluate=False)
+        drift = shortest_form(2 * self.retention * self.cross)
         return sp.Eq(new_norm, self.retention**2 * W + S + drift, evaluate=False)
 
     @property
     def split_step(self) -> Step:
         """The step whose weight is (1 - kappa) w + s."""
-        if self.length is not None:
+        if self.new_norm is not None:
             return self.step
         weight = Vector.atom("w").scaled(1 - self.kappa) + self.drive
         return replace(self.step, weight=weight)
 
     @property
-    def unknowns(self) -> set[sp.Symbol]:
+    def required_products(self) -> set[sp.Symbol]:
         """The inner products that the cross term needs, directly or through their recursions."""
         required, to_visit = set[sp.Symbol](), [self.cross]
         while to_visit:
@@ -136,10 +137,10 @@ class NormLaw:
         return required
 
     @cached_property
-    def growth(self) -> tuple[sp.Expr, sp.Expr] | None:
+    def cross_recursion(self) -> tuple[sp.Expr, sp.Expr] | None:
         """(A, B) of <w', s'> = A <w, s> + B |s|^2, if the cross term has this recursion."""
-        unknowns = self.unknowns
-        if self.open_because or len(unknowns) != 1 or self.length is not None:
+        unknowns = self.required_products
+        if self.open_because or len(unknowns) != 1 or self.new_norm is not None:
             return None
         (unknown,) = unknowns
         ratio = sp.cancel(self.cross / unknown)
@@ -151,11 +152,11 @@ class NormLaw:
         used = A.free_symbols | B.free_symbols | ratio.free_symbols | self.kappa.free_symbols
         if not used <= {*self.step.traced.symbols.values()}:
             return None
-        return normalize_signs(A), normalize_signs(B)
+        return shortest_form(A), shortest_form(B)
 
-    def with_given_numbers(self, x: Any) -> Any:
+    def substitute_given_numbers(self, x: Any) -> Any:
         """Return words and formulas with the given numbers in place of their symbols."""
-        numbers = self.step.traced.exact_values
+        numbers = self.step.traced.given_values
         if not numbers:
             return x
         return map_formulas(x, lambda formula: normalize_signs(formula.subs(numbers)))
@@ -164,17 +165,17 @@ class NormLaw:
         """Return the law at the numbers that were given; its step keeps the symbols."""
         return replace(
             self,
-            kappa=self.with_given_numbers(self.kappa),
-            drive=self.with_given_numbers(self.drive),
-            cross=self.with_given_numbers(self.cross),
-            length=self.with_given_numbers(self.length),
-            recursion={u: self.with_given_numbers(x) for u, x in self.recursion.items()},
+            kappa=self.substitute_given_numbers(self.kappa),
+            drive=self.substitute_given_numbers(self.drive),
+            cross=self.substitute_given_numbers(self.cross),
+            new_norm=self.substitute_given_numbers(self.new_norm),
+            recursion={u: self.substitute_given_numbers(x) for u, x in self.recursion.items()},
         )
 
     @property
     def closed_form_hypotheses(self) -> tuple[Hypothesis, ...]:
         """The hypotheses of a closed form: constant hyper-parameters, momenta that start at 0."""
-        used = sp.Tuple(self.kappa, self.cross, *(self.growth or ())).free_symbols
+        used = sp.Tuple(self.kappa, self.cross, *(self.cross_recursion or ())).free_symbols
         names = [s for s in self.step.traced.symbolic.values() if s in used]
         constant = [enumerated(names, " constant")] if names else []
         buffers = self.step.buffers if self.cross != 0 else ()
@@ -197,7 +198,7 @@ class NormLaw:
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The assumptions of the step and of all claims, each once."""
-        assumed: list[Hypothesis] = [*map(self.with_given_numbers, self.step.hypotheses)]
+        assumed: list[Hypothesis] = [*map(self.substitute_given_numbers, self.step.hypotheses)]
         assumed += [hypothesis for claim in self.claims for hypothesis in claim.hypotheses]
         assumed += positive_norms(*self.drive.values(), self.cross)
         of_closed_form = set(map(words, self.closed_form_hypotheses))
@@ -207,9 +208,9 @@ class NormLaw:
     @property
     def hypotheses_text(self) -> tuple[str, ...]:
         """The setting and the hypotheses of the law, in text."""
-        return tuple(map(words, (*setting(self), *self.hypotheses)))
+        return tuple(map(words, (*describe_setting(self), *self.hypotheses)))
 
-    def proposition(self) -> Statement:
+    def proposition(self) -> Proposition:
         """Return the law as a paper states it: a sentence, Setting, Assume, Then, Status.
 
         `print` writes it as text of 80 columns; `.latex()` is a proposition environment of amsthm.
@@ -219,7 +220,7 @@ class NormLaw:
             Proposition (sgdw)
             ...
         """
-        return law_statement(self)
+        return state_law(self)
 
     def __str__(self) -> str:
         return str(self.proposition())
@@ -244,10 +245,10 @@ class NormLaw:
         """Compute the law's step w' = (1 - kappa) w + s and the new state in numbers.
 
         Args:
-            weight: of any shape that `verified_domain.view` splits into units; of one unit where
-                `verified_domain.multi_unit` is False.
-            gradient: of the weight's shape; orthogonal to each unit where the law assumes that.
-            state: as the rule's `init` or `step` returns it.
+            weight: a weight that `verified_domain.view` splits into units, or that is one unit
+                where `verified_domain.multi_unit` is False.
+            gradient: the gradient, orthogonal to each unit where the law assumes that.
+            state: the state, as the rule's `init` or `step` returns it.
             **hyper_parameters: numbers; the others have the recipe's defaults.
 
         Returns:
@@ -266,9 +267,9 @@ class NormLaw:
             tensor([[6.9700, 0.9600]], dtype=torch.float64)
         """
         traced = self.step.traced
-        inputs = Inputs(weight, gradient, state, traced.numbers(**hyper_parameters))
+        inputs = Inputs(weight, gradient, state, traced.all_values(**hyper_parameters))
         self.verified_domain.require(self.name, weight)
-        verify_numbers(self, traced.values(**hyper_parameters))
+        verify_numbers(self, traced.free_values(**hyper_parameters))
         return evaluate(self.split_step, self.verified_domain.view, inputs)
 
 
@@ -299,7 +300,7 @@ def verified_trace(recipe: str | Recipe | Trace, **hyper_parameters: Any) -> Tra
     """Return a trace whose law agrees with its code, as other laws are derived from it.
 
     Args:
-        recipe: as for `norm_growth`.
+        recipe: a recipe, its registered name, "module:function", or a trace.
         **hyper_parameters: values at which hyper-parameters are fixed.
 
     Raises:
@@ -320,9 +321,9 @@ def _verified_law(traced: Trace, scale_invariant: bool) -> NormLaw:
     try:
         return _law(traced, scale_invariant)
     except DifferenceError:
-        if not traced.exact_values:
+        if not traced.given_values:
             raise
-        return _law(with_given_numbers_as_constants(traced), scale_invariant)
+        return _law(trace_with_given_numbers_as_constants(traced), scale_invariant)
 
 
 @lru_cache(maxsize=512)
@@ -330,13 +331,13 @@ def _law(traced: Trace, scale_invariant: bool) -> NormLaw:
     law = derive_law(one_step(traced, scale_invariant=scale_invariant))
     claims = derive_claims(law)
     domain = verify_against_code(law, claims)
-    if traced.exact_values:
+    if traced.given_values:
         law = law.at_given_numbers()
         claims = derive_claims(law)
     holds_at_defaults = verify_claims_on_run(law, claims, DEFAULT_RUN_STEPS, use_defaults=True)
     closed_form_verified = holds_at_defaults and domain.closed_form_verified
     if not closed_form_verified:
-        claims = tuple(claim for claim in claims if claim.kind is not Kind.INDUCTION)
+        claims = tuple(claim for claim in claims if claim.kind is not ProofKind.INDUCTION)
     domain = replace(domain, closed_form_verified=closed_form_verified)
     return replace(law, verified_domain=domain, claims=claims)
 
@@ -349,14 +350,14 @@ def derive_law(step: Step) -> NormLaw:
 
     It has a recursion for each cross term that is required or can be measured.
     """
-    length = _constant_length(step)
+    length = _find_fixed_new_norm(step)
     w = Vector.atom("w")
     if length is not None:
         # |w'|^2 = |w|^2 + |s|^2 + 2 <w, s>
         cross = (length**2 - W - S) / 2
         return NormLaw(step, sp.S.Zero, step.weight - w, cross, {}, length, "")
     constants, expanded = step.constants, step.algebra.expand_names(step.weight, canonical=True)
-    kappa = _decay(expanded["w"], constants)
+    kappa = _decay_of(expanded["w"], constants)
     drives = [
         step.algebra.replace_by_name((x - w.scaled(1 - kappa)).map(_cancel_sum))
         for x in (step.weight, expanded)
@@ -388,7 +389,7 @@ def _inner_after_step(step: Step, drive: Vector, unknown: sp.Symbol, buffer: str
     """Return <w', m'> in products; None where the formula is too long to read."""
     try:
         after = express_inner(step, drive, "s", step.weight, step.states[buffer])
-        return sp.collect(sp.expand(after), [unknown, W, S], func=normalize_signs)
+        return sp.collect(sp.expand(after), [unknown, W, S], func=shortest_form)
     except GrowthError:
         return None
 
@@ -397,7 +398,7 @@ def _cancel_sum(x: sp.Expr) -> sp.Expr:
     return canonical_form(x) if x.is_Add else x
 
 
-def _constant_length(step: Step) -> sp.Expr | None:
+def _find_fixed_new_norm(step: Step) -> sp.Expr | None:
     """Return |w'|, if it is |w| or a number that no step changes."""
     unchanged = {symbol for atom, symbol in step.scalars.items() if step.states[atom] == symbol}
     fixed = unchanged | {*step.traced.symbols.values()}
@@ -421,7 +422,7 @@ def _known_square(step: Step, atom: str) -> sp.Expr | None:
     return Norm(atom) ** 2 if atom in step.algebra.combinations else None
 
 
-def _decay(coefficient: sp.Expr, constants: set[sp.Symbol]) -> sp.Expr:
+def _decay_of(coefficient: sp.Expr, constants: set[sp.Symbol]) -> sp.Expr:
     """Return kappa: 1 minus the part of w's coefficient that constants alone make."""
     numerator, denominator = sp.fraction(sp.cancel(coefficient))
     terms = [sp.cancel(x / denominator) for x in sp.Add.make_args(sp.expand(numerator))]
@@ -451,27 +452,31 @@ def _why_open(step: Step, unexplained: set[sp.Symbol]) -> str:
 
 def derive_claims(law: NormLaw) -> tuple[Claim, ...]:
     """Return all that a law says, each claim with its hypotheses."""
-    claims = _claims_of_constant_norm(law) if law.constant else _claims_of_drive(law)
+    claims = _claims_of_constant_norm(law) if law.sets_norm else _claims_of_drive(law)
     return tuple(replace(claim, hypotheses=_claim_hypotheses(law, claim)) for claim in claims)
 
 
 def _claim_hypotheses(law: NormLaw, claim: Claim) -> tuple[Hypothesis, ...]:
     """Return the assumptions of the step, nonzero denominators, and the claim's own."""
     divisors = positive_norms(claim.relation.rhs, *claim.substitution.values())
-    assumed = (*map(law.with_given_numbers, law.step.hypotheses), *divisors, *claim.hypotheses)
+    assumed = (
+        *map(law.substitute_given_numbers, law.step.hypotheses),
+        *divisors,
+        *claim.hypotheses,
+    )
     return tuple({words(hypothesis): hypothesis for hypothesis in assumed}.values())
 
 
 def _claims_of_constant_norm(law: NormLaw) -> Iterator[Claim]:
     step, algebra = law.step, law.step.algebra
-    yield _derived_claim(law, "the norm", w_norm[t + 1], at(law.length, t))
+    yield _derived_claim(law, "the norm", w_norm[t + 1], at(law.new_norm, t))
     if len(step.weight) == 1:
         for name in (atom for atom in step.weight if atom in algebra.combinations):
-            square = at(law.with_given_numbers(sp.expand(algebra.square(name))), t)
+            square = at(law.substitute_given_numbers(sp.expand(algebra.square(name))), t)
             norm = at(Norm(name), t) ** 2
             relation = sp.Eq(norm, square, evaluate=False)
-            yield Claim(f"the norm of {name}", relation, Kind.DERIVED, {norm: square})
-    projection = law.with_given_numbers(step.inner(Vector.atom("w"), step.weight))
+            yield Claim(f"the norm of {name}", relation, ProofKind.DERIVED, {norm: square})
+    projection = law.substitute_given_numbers(step.inner(Vector.atom("w"), step.weight))
     yield _derived_claim(law, "the turn", at(Inner("w", "w'"), t), at(projection, t))
 
 
@@ -484,18 +489,18 @@ def _claims_of_drive(law: NormLaw) -> Iterator[Claim]:
     norm = _derived_claim(law, "the norm", w_norm[t + 1] ** 2, new_norm)
     if not _is_readable(law, norm):
         norm = replace(norm, substitution=_products_of_split_step(law, norm.substitution))
-    yield replace(norm, kind=Kind.IDENTITY) if is_open else norm
+    yield replace(norm, kind=ProofKind.IDENTITY) if is_open else norm
     # Where <w, s> is 0, the record shows that the step is orthogonal to the weight.
     yield _derived_claim(law, "the cross term", cross_term[t], at(law.cross, t))
     length = _known_drive_length(law)
     if length is not None:
         yield _derived_claim(law, "the length of the step", s_norm[t] ** 2, length)
-    if law.growth is not None and law.cross != 0:
-        A, B = law.growth
+    if law.cross_recursion is not None and law.cross != 0:
+        A, B = law.cross_recursion
         after = sp.Add(A * cross_term[t], B * s_norm[t] ** 2, evaluate=False)
         yield _derived_claim(law, "the recursion", cross_term[t + 1], after)
     elif not is_open:
-        for unknown in sorted(law.unknowns, key=str):
+        for unknown in sorted(law.required_products, key=str):
             after = at(law.recursion[unknown], t)
             yield _derived_claim(law, "the recursion", at(unknown, t + 1), after)
     closed = _closed_form(law)
@@ -513,14 +518,14 @@ def _derived_claim(law: NormLaw, about: str, lhs: sp.Expr, rhs: sp.Expr) -> Clai
     products = products_of_record(step.inner, vectors, relation)
     if cross_term[t + 1] in relation.atoms(sp.Indexed):
         # <w', s'> is the same multiple of <w', m'> as <w, s> is of <w, m>.
-        (unknown,) = law.unknowns
+        (unknown,) = law.required_products
         after_step = step.inner(step.weight, step.states[unknown.b])
         products[cross_term[t + 1]] = at(sp.cancel(law.cross / unknown) * after_step, t)
     substitution = {
-        x: law.with_given_numbers(_with_known_lengths(law, value) if x.is_Pow else value)
+        x: law.substitute_given_numbers(_with_known_lengths(law, value) if x.is_Pow else value)
         for x, value in products.items()
     }
-    return Claim(about, relation, Kind.DERIVED, substitution)
+    return Claim(about, relation, ProofKind.DERIVED, substitution)
 
 
 def _is_readable(law: NormLaw, claim: Claim) -> bool:
@@ -541,7 +546,7 @@ def _products_of_split_step(
 
     The drive s is w' - (1 - kappa) w, so that this is |w'|^2 of the record by bilinearity.
     """
-    inner = at(law.with_given_numbers(law.step.inner(Vector.atom("w"), law.drive)), t)
+    inner = at(law.substitute_given_numbers(law.step.inner(Vector.atom("w"), law.drive)), t)
     squared = law.retention**2 * w_norm[t] ** 2 + s_norm[t] ** 2 + 2 * law.retention * inner
     return {cross_term[t]: products.get(cross_term[t], inner), w_norm[t + 1] ** 2: squared}
 
@@ -571,7 +576,7 @@ def _known_drive_length(law: NormLaw) -> sp.Expr | None:
 def _closed_form(law: NormLaw) -> sp.Eq | None:
     """Return the norm as a sum over earlier steps, not yet compared with a run; or None."""
     retention = law.retention
-    if law.constant:
+    if law.sets_norm:
         return None
     if law.cross == 0:
         if not retention.free_symbols <= {*law.step.traced.symbols.values()}:
@@ -579,9 +584,9 @@ def _closed_form(law: NormLaw) -> sp.Eq | None:
         past = sp.Sum(retention ** (2 * (t - 1 - k)) * s_norm[k] ** 2, (k, 0, t - 1))
         total = retention ** (2 * t) * w_norm[0] ** 2 + past
         return sp.Eq(w_norm[t] ** 2, total, evaluate=False)
-    if law.growth is None:
+    if law.cross_recursion is None:
         return None
-    A, B = law.growth
+    A, B = law.cross_recursion
     has_form_of_lemma_2_2 = canonical_form(retention * B - A) == 0
     weight = A ** (t - k) if has_form_of_lemma_2_2 else retention * B * A ** (t - 1 - k)
     past = sp.Sum(weight * s_norm[k] ** 2, (k, 0, t - 1))
@@ -591,7 +596,7 @@ def _closed_form(law: NormLaw) -> sp.Eq | None:
 
 def _closed_form_claim(law: NormLaw, closed: sp.Eq) -> Claim:
     """Return the claim of the closed form, by induction with the recursion of the record."""
-    retention, (A, B) = law.retention, law.growth or (sp.S.Zero, sp.S.Zero)
+    retention, (A, B) = law.retention, law.cross_recursion or (sp.S.Zero, sp.S.Zero)
     without_cross = retention**2 * w_norm[t] ** 2 + s_norm[t] ** 2
     if law.cross == 0:
         substitution: dict[sp.Basic, sp.Basic] = {}
@@ -604,7 +609,7 @@ def _closed_form_claim(law: NormLaw, closed: sp.Eq) -> Claim:
     return Claim(
         "the norm at every step",
         closed,
-        Kind.INDUCTION,
+        ProofKind.INDUCTION,
         substitution,
         induction=induction,
         hypotheses=law.closed_form_hypotheses,

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from spherenorm import Rule, Scalar, State, Update
 from spherenorm import rules as r
+from spherenorm.rules.watch import without_watches
 from spherenorm.schedule import Schedule
 
 SCALE, SHARE, RANK = (sp.Symbol(name, positive=True) for name in ("c", "q", "rank"))
@@ -116,6 +117,8 @@ class OpaqueRule(Rule):
 def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
     """Return a rule with an `OpaqueRule` for each opaque one in it, and the replaced rules.
 
+    Watches, of which a law says nothing, are left out.
+
     Example:
         >>> import spherenorm as sn
         >>> replace_opaque_rules(sn.recipes.muon())[1]
@@ -144,7 +147,7 @@ def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
                     changes[field.name] = new
         return replace(x, **changes) if changes else x
 
-    return exchange(rule), tuple(replaced)
+    return exchange(without_watches(rule)), tuple(replaced)
 
 
 def states_of_opaque_rules(rule: Rule) -> dict[int, dict[str, str]]:

@@ -373,17 +373,17 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Statement:
+class Proposition:
     """A statement in parts; `str` is its text, `latex` its LaTeX.
 
     Attributes:
-        kind: environment of LaTeX, such as "Proposition".
+        environment: environment of LaTeX, such as "Proposition".
         name: name of the statement.
         parts: the parts in order.
         summary: a sentence that precedes the parts.
     """
 
-    kind: str
+    environment: str
     name: str
     parts: tuple[Part, ...]
     summary: Phrase = ()
@@ -395,7 +395,7 @@ class Statement:
 
     def __str__(self) -> str:
         write = writer(self._formulas)
-        lines = [f"{self.kind} ({self.name})"]
+        lines = [f"{self.environment} ({self.name})"]
         if self.summary:
             lines.append(fill(words(self.summary, write), indent=""))
         for part in self.parts:
@@ -426,7 +426,7 @@ class Statement:
                 for x in pieces(phrase)
             )
 
-        kind, lines = self.kind.lower(), [row(self.summary)] if self.summary else []
+        environment, lines = self.environment.lower(), [row(self.summary)] if self.summary else []
         for part in self.parts:
             heading = rf"\textbf{{{row(part.heading)}.}}"
             if part.displayed:
@@ -435,8 +435,8 @@ class Statement:
                 lines.append(f"{heading}\n\\begin{{align*}}\n{display}\n\\end{{align*}}")
             else:
                 lines.append(f"{heading} {'; '.join(map(row, part.phrases))}.")
-        begin = rf"\begin{{{kind}}}[{escape_latex(self.name)}]"
-        return "\n".join([begin, *lines, rf"\end{{{kind}}}"])
+        begin = rf"\begin{{{environment}}}[{escape_latex(self.name)}]"
+        return "\n".join([begin, *lines, rf"\end{{{environment}}}"])
 
 
 def _aligned(line: str) -> str:

@@ -22,8 +22,13 @@ import sympy as sp
 
 from spherenorm import Recipe, bind
 from spherenorm_theory.checks import check, check_equilibrium, switch_on
-from spherenorm_theory.claim import Claim, Kind, Proof, Refutation
-from spherenorm_theory.equilibria.equilibrium import Equilibrium, equilibrium, turn_of, without_eps
+from spherenorm_theory.claim import Claim, Proof, ProofKind, Refutation
+from spherenorm_theory.equilibria.equilibrium import (
+    Equilibrium,
+    equilibrium,
+    turn_of_trace,
+    without_eps,
+)
 from spherenorm_theory.equilibria.mean_field import NoEquilibriumError, drop_transients
 from spherenorm_theory.hyper_parameters import (
     are_numbers,
@@ -33,11 +38,12 @@ from spherenorm_theory.hyper_parameters import (
     static_arguments_of_run,
 )
 from spherenorm_theory.norm_law import NormLaw, norm_growth, verified_trace
+from spherenorm_theory.opaque_rules import SCALE
 from spherenorm_theory.printing import (
     COLUMNS,
     SHORT,
     Part,
-    Statement,
+    Proposition,
     enumerated,
     escape_latex,
     latex,
@@ -76,7 +82,10 @@ SWITCHED_ON = {"weight_decay": 0.01, "momentum": 0.9}
 """Usual values for hyper-parameters whose default is 0."""
 RATE_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Learning rates between two of which one with a given turn is looked for."""
-LABEL_WIDTH = 11
+LABEL_WIDTH = 14
+"""Width of the first column of a comparison."""
+MAX_ROOT_LENGTH = 60
+"""Length of a formula beyond which a comparison does not print its root."""
 
 
 # Rows and sections
@@ -124,7 +133,7 @@ def to_text(row: Row) -> str:
         a sum. proved
             1 + 1 = 2
     """
-    is_text = isinstance(row.content, (str, Statement))
+    is_text = isinstance(row.content, (str, Proposition))
     text = str(row.content) if is_text else show(row.content)
     if "\n" in text:
         return f"{text}\n{paragraph('Check', row.status)}" if row.status else text
@@ -157,7 +166,7 @@ def to_latex(sections: Iterable[Section]) -> str:
 
 
 def _latex_lines(row: Row) -> Iterator[str]:
-    if isinstance(row.content, Statement):
+    if isinstance(row.content, Proposition):
         yield row.content.latex()
         return
     yield f"\\paragraph{{{escape_latex(row.name)}}} {escape_latex(row.status)}"
@@ -195,10 +204,15 @@ def _recipe_rows(law: NormLaw, function: Recipe, hyper_parameters: dict[str, Any
     yield Row("law", law.proposition(), f"Not shown: {', '.join(failed)}" if failed else "",
               not failed)  # fmt: skip
     run_values = {**switch_on(function, law.step.traced), **hyper_parameters}
-    for problem in PROBLEMS if not law.step.traced.opaque_rules else ():
-        yield _training_row(law, function, problem, run_values)
+    if law.new_norm is not None and law.new_norm.has(SCALE):
+        yield Row(
+            "Runs", "", "not checked on training problems: each matrix has its own c, q and rank"
+        )
+    else:
+        for problem in PROBLEMS:
+            yield _training_row(law, function, problem, run_values)
     yield from equilibrium_rows(function, hyper_parameters)
-    yield from _practice_rows(function, hyper_parameters)
+    yield from _practice_rows(law, hyper_parameters)
 
 
 def _training_row(law: NormLaw, function: Recipe, problem: str, run_values: dict[str, Any]) -> Row:
@@ -211,15 +225,9 @@ def _training_row(law: NormLaw, function: Recipe, problem: str, run_values: dict
         return Row(name, "", f"Failed: {type(error).__name__}: {message}", good=False)
     # A law does not apply to weights with other units than the rule's; the others still check it.
     good = all(weight.passed or not weight.applies for weight in result.weights.values())
-    kind = "; identity only, the cross term was measured" if law.open_because else ""
-    notes = [
-        f"{weight_name}: {note}"
-        for weight_name, weight in result.weights.items()
-        if not weight.passed
-        for note in weight.notes
-    ]
-    verdict = f"{Kind.CHECKED}: {result.verdict} in {TRAINING_STEPS} steps{kind}"
-    return Row(name, "", "; ".join([verdict, *notes]), good)
+    verdict = f"{ProofKind.CHECKED}: {result.verdict}"
+    identity = ["<w, s> was measured, so that only the steps are evidence"] * bool(law.open_because)
+    return Row(name, "", "; ".join([verdict, *identity, *result.unexplained_failures]), good)
 
 
 def equilibrium_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iterator[Row]:
@@ -232,18 +240,19 @@ def equilibrium_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iter
     try:
         law = equilibrium(function, **static_arguments(hyper_parameters), **without_eps(function))
     except (NoEquilibriumError, TraceError) as error:
-        yield Row("Equilibrium", "", f"not applicable: {error}")
+        name = bind(function).name
+        yield Row("Equilibrium", "", f"none: {str(error).removeprefix(f'{name}: ')}")
         return
     yield Row("equilibrium", law.proposition(), "")
     try:
         values = _values_that_settle(law, hyper_parameters)
-        run = MATRIX_RUN if law.factor else UNITS_RUN
+        run = MATRIX_RUN if law.orthogonal_factor_step else UNITS_RUN
         result = check_equilibrium(function, **run, **values)
     except ValueError as error:
         yield Row("Run", "", f"not checked: {error}")
         return
     settings = ", ".join(f"{name}={value}" for name, value in values.items())
-    status = f"{Kind.CHECKED if result.passed else 'fails'}: {result}"
+    status = f"{ProofKind.CHECKED if result.passed else 'fails'}: {result}"
     yield Row("Run", settings, status, result.passed)
 
 
@@ -256,8 +265,8 @@ def _values_that_settle(law: Equilibrium, hyper_parameters: dict[str, Any]) -> d
     values |= without_eps(traced.recipe)
     kappa = drop_transients(law.kappa, law.mean.step)
     if kappa.has(traced.symbols.get("weight_decay")):
-        at_one = traced.values(**{**values, "weight_decay": 1.0})
-        kappa_at_one = float(kappa.subs(traced.exact_values).subs(at_one))  # kappa is linear in it
+        at_one = traced.free_values(**{**values, "weight_decay": 1.0})
+        kappa_at_one = float(kappa.subs(traced.given_values).subs(at_one))  # kappa is linear in it
         settling = round(RUN_KAPPA / kappa_at_one, 9)
         values["weight_decay"] = hyper_parameters.get("weight_decay", settling)
         if kappa_at_one * values["weight_decay"] >= MIN_KAPPA:
@@ -265,19 +274,19 @@ def _values_that_settle(law: Equilibrium, hyper_parameters: dict[str, Any]) -> d
     raise NoEquilibriumError("no decay settles the norm in a run")
 
 
-def _practice_rows(function: Recipe, hyper_parameters: dict[str, Any]) -> Iterator[Row]:
+def _practice_rows(law: NormLaw, hyper_parameters: dict[str, Any]) -> Iterator[Row]:
     """Yield the turn per step at usual hyper-parameters, where the recipe has one."""
     try:
-        settings, traced = usual_settings(function, hyper_parameters)
-        turn = turn_of(traced, traced.values(**settings))
+        settings, traced = usual_settings(law.step.traced.recipe, hyper_parameters)
+        turn = turn_of_trace(traced, traced.free_values(**settings))
     except ValueError:
         return
     numbers = ", ".join(f"{name}={x}" for name, x in settings.items() if name != "eps")
     yield Row(
         "In practice",
         "",
-        f"at equilibrium the weight turns by {turn:.4g} rad ({math.degrees(turn):.3g} degrees) "
-        f"per step, at {numbers}",
+        f"{'In the long run' if law.sets_norm else 'At equilibrium'} the weight turns by "
+        f"{turn:.4g} rad ({math.degrees(turn):.3g} degrees) per step, at {numbers}",
     )
 
 
@@ -327,17 +336,19 @@ class ComparedRecipe:
     @staticmethod
     def of(recipe: Recipe, hyper_parameters: dict[str, Any]) -> ComparedRecipe:
         """Return the laws of a recipe, with some hyper-parameters fixed."""
-        law, law_at_rest = norm_growth(recipe, **hyper_parameters), None
+        law, stationary = norm_growth(recipe, **hyper_parameters), None
         static = {**static_arguments(hyper_parameters), **without_eps(recipe)}
         with contextlib.suppress(ValueError):
-            law_at_rest = equilibrium(recipe, **static)
+            stationary = equilibrium(recipe, **static)
         settings, traced = usual_settings(recipe, hyper_parameters)
-        return ComparedRecipe(law, law_at_rest, settings, traced)
+        return ComparedRecipe(law, stationary, settings, traced)
 
     def turn(self, lr: float) -> float:
-        """Return the turn per step at rest, at a learning rate; nan where there is none."""
+        """Return the equilibrium turn per step at a learning rate; nan where there is none."""
         with contextlib.suppress(ValueError):
-            return turn_of(self.traced, self.traced.values(**{**self.settings, "lr": lr}))
+            return turn_of_trace(
+                self.traced, self.traced.free_values(**{**self.settings, "lr": lr})
+            )
         return math.nan
 
 
@@ -388,26 +399,26 @@ def _cells(side: ComparedRecipe) -> Iterator[tuple[str, str]]:
     """Yield the lines of one recipe, each with its label."""
     law, formulas = side.law, dict[str, str]()
     if side.equilibrium is not None:
-        formulas = side.equilibrium.formulas()
+        formulas = side.equilibrium.formulas_as_text()
     yield "", law.name.upper()
     retention = "" if law.kappa == 0 else f"({show(law.retention)}) "
     step = f"{retention}w + s, s = {show(law.drive)}"
-    yield "step", f"w' = {show(law.step.weight) if law.constant else step}"
+    yield "step", f"w' = {show(law.step.weight) if law.sets_norm else step}"
     yield "norm", show(law.equation)
-    yield "decay", "none: held" if law.constant else show(law.kappa)
-    is_cross_shown = law.growth is None and law.cross != 0 and not law.constant
+    yield "decay", "none" if law.sets_norm else show(law.kappa)
+    is_cross_shown = law.cross_recursion is None and law.cross != 0 and not law.sets_norm
     cross = f"; <w, s> = {show(law.cross)}" if is_cross_shown else ""
     yield "growth", describe_growth(law) + cross
     norm = f"~ {formulas['|w|']}" if "|w|" in formulas else "numbers alone" if formulas else "none"
-    yield "|w| at rest", "held" if law.constant and not formulas else norm
+    yield "stationary |w|", "fixed" if law.sets_norm and not formulas else norm
+    square = formulas.get("step^2", "")
+    has_root = 0 < len(square) < MAX_ROOT_LENGTH
+    exact_root = f"= sqrt({square})" if has_root else "numbers alone" if square else "none"
+    small_lr_root = formulas.get("step")
+    yield "effective step", exact_root if small_lr_root is None else f"~ {small_lr_root}"
     settings = [f"{n}={x}" for n, x in side.settings.items() if n not in ("lr", "eps")]
-    turn, square = side.turn(side.settings["lr"]), formulas.get("turn^2", "")
-    number = "no number"
-    if not math.isnan(turn):
-        at = ", ".join([f"lr={side.settings['lr']:g}", *settings])
-        number = f"{turn:.4g} rad a step at {at}"
-    formula = formulas.get("turn", f"sqrt({square})" if 0 < len(square) < 60 else "")
-    yield "turn", f"{formula}; {number}" if formula else number
+    turn, numbers = side.turn(side.settings["lr"]), [f"lr={side.settings['lr']:g}", *settings]
+    yield "turn", "none" if math.isnan(turn) else f"{turn:.4g} rad a step at {', '.join(numbers)}"
 
 
 def describe_growth(law: NormLaw) -> str:
@@ -417,17 +428,17 @@ def describe_growth(law: NormLaw) -> str:
         >>> print(describe_growth(norm_growth("sgdp")))
         |s|^2 alone: <w, s> = 0
     """
-    if law.constant:
-        return f"none: |w'| = {show(law.length)}"
+    if law.sets_norm:
+        return f"none: |w'| = {show(law.new_norm)}"
     if law.cross == 0:
         return "|s|^2 alone: <w, s> = 0"
     if law.open_because:
         return f"|s|^2 + 2 <w, s>, open: {law.open_because.rpartition('; so ')[0]}"
-    if law.growth is not None:
-        A, B = law.growth
+    if law.cross_recursion is not None:
+        A, B = law.cross_recursion
         return f"|s|^2 + 2 <w, s>, where <w', s'> = ({show(A)}) <w, s> + ({show(B)}) |s|^2"
-    unknowns = ", ".join(sorted(map(show, law.unknowns)))
-    return f"|s|^2 + 2 <w, s>, from the recursion of {unknowns}"
+    products = ", ".join(sorted(map(show, law.required_products)))
+    return f"|s|^2 + 2 <w, s>, from the recursion of {products}"
 
 
 def _equal_turns(a: ComparedRecipe, b: ComparedRecipe) -> list[str]:
@@ -446,15 +457,18 @@ def _equal_turns(a: ComparedRecipe, b: ComparedRecipe) -> list[str]:
                 f"{other.law.name} turns as {reference.law.name} does at lr={lr:g} "
                 f"({turn:.4g} rad a step) where its own lr is {rate:.4g}"
             )
-    return lines or ["no settings of equal turns: one of the two has no turn at rest"]
+    return lines or ["no settings of equal turns: one of the two has no equilibrium turn"]
 
 
 def _small_squared_turns(*sides: ComparedRecipe) -> Iterator[sp.Expr]:
-    """Yield the squared turns for small lr; each hyper-parameter has its recipe's number."""
+    """Yield the squared turns for small lr, which are squared effective steps.
+
+    Each hyper-parameter has its recipe's number.
+    """
     for number, side in enumerate(sides, 1):
         law = side.equilibrium
-        if law is not None and law.squared_rotation.is_rational_function():
-            small = law.leading(law.squared_rotation)
+        if law is not None and law.squared_effective_step.is_rational_function():
+            small = law.leading_term(law.squared_effective_step)
             names = {s: f"{SHORT.get(s.name, s.name)}[{number}]" for s in small.free_symbols}
             yield small.subs({s: sp.Symbol(name, positive=True) for s, name in names.items()})
 
@@ -511,7 +525,7 @@ def _statement_row(proof: Proof) -> Row:
         parts.append(Part("Does not hold", readings, displayed=True))
     verdict = proof.verdict if proof.proved else proof.status
     name = ", ".join(filter(None, (proof.name, proof.section)))
-    statement = Statement("Statement", name, tuple(parts), summary=verdict)
+    statement = Proposition("Statement", name, tuple(parts), summary=verdict)
     return Row(proof.name, statement, "", proof.proved)
 
 

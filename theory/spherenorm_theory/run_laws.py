@@ -63,9 +63,9 @@ class RunLaw:
             scale-invariant), its code takes another step at these numbers, or there is none.
         """
         law, hyper_parameters = self._law(measured, norm_growth)
-        if law is None or law.constant:
+        if law is None or law.sets_norm:
             return math.nan if law is None else measured.norm_before
-        values = law.step.traced.values(**hyper_parameters)
+        values = law.step.traced.free_values(**hyper_parameters)
         try:
             verify_numbers(law, values)
         except DifferenceError:
@@ -89,9 +89,13 @@ class RunLaw:
         if law is None:
             return math.nan
         with suppress(ValueError):  # no equilibrium at these numbers, or no angle for the chord
-            shape = similar_shape(self._shapes[measured.weight]) if law.factor else (64, 64)
-            chord = law.rotation(law.traced.values(**hyper_parameters), shape)
-            return 2 * math.asin(chord / 2)
+            shape = (
+                similar_shape(self._shapes[measured.weight])
+                if law.orthogonal_factor_step
+                else (64, 64)
+            )
+            effective_step = law.effective_step(law.traced.free_values(**hyper_parameters), shape)
+            return 2 * math.asin(effective_step / 2)
         return math.nan
 
     def _law(self, measured: Measurement, derive: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
@@ -116,8 +120,8 @@ def run_law(optimizer: Any, *, model: nn.Module | None = None) -> RunLaw:
     """Return the law of an optimizer's run, for `probe(law=...)` and `Page(equilibrium=...)`.
 
     Args:
-        optimizer: of this library, or SGD, Adam, AdamW or RMSprop of torch; or a wrapper that holds
-            one as `.optimizer`.
+        optimizer: an optimizer of this library, or SGD, Adam, AdamW or RMSprop of torch; or a
+            wrapper that holds one as `.optimizer`.
         model: gives the weights their names, as for `probe`.
 
     Raises:

@@ -184,7 +184,7 @@ def one_step(
     `init` returns.
 
     Args:
-        recipe: as for `trace`, or a trace.
+        recipe: a recipe, its registered name, "module:function", or a trace.
         scale_invariant: put <w, g> = 0. Otherwise <w, g> is a general number, and a
             scale-invariance test is false.
         orthogonal: further pairs of atoms whose product is 0, such as ("w", "m").
@@ -278,7 +278,7 @@ def _interpret(
         signs: the sign of each scalar state, by name.
         values: the scalar states that keep their value.
         products: the inner products that are given.
-        mean_field: as for `one_step`.
+        mean_field: replace entrywise second moments by their means.
     """
     atoms, hyper_parameters = name_state_atoms(traced), traced.symbols.values()
     symbols = {name: sp.Symbol(atoms[name], **{sign: True}) for name, sign in signs.items()}
@@ -313,9 +313,10 @@ def express_inner(step: Step, vector: Vector, name: str, a: Vector, b: Vector) -
 
     Args:
         step: the step that the vectors belong to.
-        vector: such as the drive s of the step.
+        vector: the vector in whose products the result is, such as the drive s of the step.
         name: the name of `vector` in the result.
-        a, b: the vectors of the inner product.
+        a: the first vector of the inner product.
+        b: the second vector of the inner product.
 
     Raises:
         GrowthError: the result has more than `MAX_READABLE_OPS` operations.
@@ -349,7 +350,7 @@ def products_of_record(
     Args:
         inner: the inner product, in products of the record.
         vectors: the vectors by their names in the formula; a' is a at t + 1.
-        formula: of |a|^2 and <a, b>, or of these at the times t and t + 1.
+        formula: a formula in |a|^2 and <a, b>, or in these at the times t and t + 1.
     """
     products: dict[sp.Basic, sp.Basic] = {}
     for x in formula.atoms(sp.Indexed) or formula.atoms(Norm, Inner):

@@ -275,6 +275,28 @@ def normalize_signs(expression: sp.Expr) -> sp.Expr:
     return sign * sp.Mul(*sp.Mul.make_args(factors))
 
 
+@lru_cache(maxsize=8192)
+def shortest_form(expression: sp.Expr) -> sp.Expr:
+    """Return the expression in factors, with sums as a number and a product where that is shorter.
+
+    Example:
+        >>> lr, wd, tau = sp.symbols("lr wd tau", positive=True)
+        >>> print(normalize_signs(1 - lr * wd * (1 - tau)), shortest_form(1 - lr * wd * (1 - tau)))
+        lr*tau*wd - lr*wd + 1 -lr*wd*(1 - tau) + 1
+    """
+    in_factors = normalize_signs(expression)
+
+    def split_off_number(total: sp.Add) -> sp.Expr:
+        number, terms = total.as_coeff_Add()
+        sign, factors = extract_sign(sp.factor(terms))
+        return number + sign * factors
+
+    with_numbers = in_factors.replace(
+        lambda x: x.is_Add and x.as_coeff_Add()[0] != 0, split_off_number
+    )
+    return min(in_factors, with_numbers, key=sp.count_ops)
+
+
 def extract_sign(x: sp.Expr) -> tuple[int, sp.Expr]:
     """Return (sign, y) with x = sign y, and no factor of y that leads with a minus, like x - 1."""
     sign, factors = 1, []

@@ -23,6 +23,7 @@ from torch import Tensor
 from spherenorm import Interval, Recipe, Rule, View, as_view, bind
 from spherenorm import rules as r
 from spherenorm.record import Call, Record, Unsupported, record
+from spherenorm.rules.watch import without_watches
 from spherenorm_theory.hyper_parameters import (
     are_numbers,
     is_number,
@@ -49,7 +50,7 @@ POWERS_OF_SIZE = [sp.Rational(p, 2) for p in (2, 1, -1, -2, 4, -4)]
 RESERVED = frozenset(
     [
         *("1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "c", "q", "rank", "O", "N", "T"),
-        *("gamma", "t", "turn"),
+        *("gamma", "t", "step"),
     ]
 )
 """The names of symbols that laws have of their own."""
@@ -78,13 +79,14 @@ class Trace:
     """A recorded step of a recipe.
 
     Attributes:
-        name, recipe: name and function of the recipe.
+        name: the recipe's name.
+        recipe: the recipe, a function.
         record: the operations, from the hyper-parameters, the weight, the gradient and the states
             to the weight and the states, with c d^p in place of numbers that follow the size d of
             the weight.
         states: names of the states.
         symbols: symbol of each hyper-parameter that is an input.
-        exact_values: the exact numbers of the hyper-parameters that were given; a law is derived
+        given_values: the exact numbers of the hyper-parameters that were given; a law is derived
             with symbols, which these replace at last.
         intervals: open interval of each input; 0 is an end, as it selects other code.
         scalar_states: states of one number per unit or one for all (a counter, a second moment per
@@ -101,7 +103,7 @@ class Trace:
         >>> traced = trace("sgd", weight_decay=0.0, dampening=0.0)
         >>> [*traced.symbols], traced.states
         (['lr', 'momentum'], ('momentum_buffer',))
-        >>> traced.values(lr=0.1, momentum=0.9)
+        >>> traced.free_values(lr=0.1, momentum=0.9)
         {lr: 0.1, momentum: 0.9}
     """
 
@@ -110,7 +112,7 @@ class Trace:
     record: Record
     states: tuple[str, ...]
     symbols: Mapping[str, sp.Symbol]
-    exact_values: Mapping[sp.Symbol, sp.Expr]
+    given_values: Mapping[sp.Symbol, sp.Expr]
     intervals: Mapping[str, Interval]
     scalar_states: tuple[str, ...]
     counters: tuple[str, ...]
@@ -123,12 +125,12 @@ class Trace:
 
     def build(self, inputs: Mapping[str, Any]) -> Rule:
         """Return the rule with tensors or plain numbers for its inputs."""
-        return self.recipe(**substitute_inputs(self.hyper_parameters, inputs))
+        return without_watches(self.recipe(**substitute_inputs(self.hyper_parameters, inputs)))
 
     @cached_property
     def symbolic(self) -> Mapping[str, sp.Symbol]:
         """The symbols for which no number was given."""
-        return {name: s for name, s in self.symbols.items() if s not in self.exact_values}
+        return {name: s for name, s in self.symbols.items() if s not in self.given_values}
 
     @cached_property
     def domains(self) -> Mapping[sp.Symbol, Interval]:
@@ -142,12 +144,12 @@ class Trace:
         return {name: value for name, value in scalars.items() if name not in self.symbolic}
 
     @cached_property
-    def structure(self) -> Mapping[str, Any]:
+    def static_arguments(self) -> Mapping[str, Any]:
         """The hyper-parameters of which no part is a symbol; a tuple such as betas as a whole."""
         values, names = self.hyper_parameters, scalar_names(self.hyper_parameters)
         return {n: values[n] for n in values if self.symbols.keys().isdisjoint(names[n])}
 
-    def values(self, **hyper_parameters: Any) -> dict[sp.Symbol, float]:
+    def free_values(self, **hyper_parameters: Any) -> dict[sp.Symbol, float]:
         """Return numbers for the free symbols, given or default.
 
         Args:
@@ -156,29 +158,28 @@ class Trace:
 
         Raises:
             ValueError: one is unknown, not a finite number, outside its interval, or another value
-                than the one at which the law holds it.
+                than the one at which the law fixes it.
         """
-        held_values = {n: x for n, x in hyper_parameters.items() if n in self.hyper_parameters}
         inputs = {
-            n: x for n, x in hyper_parameters.items() if n in {*self.symbols} - {*held_values}
+            name: x
+            for name, x in hyper_parameters.items()
+            if name in self.symbols and name not in self.hyper_parameters
         }
-        unknown = {n: x for n, x in hyper_parameters.items() if n not in {*held_values, *inputs}}
-        used = resolve_hyper_parameters(
-            self.recipe, {**self.hyper_parameters, **held_values, **unknown}
-        )
-        numbers = {**scalars_by_name(used), **inputs}
-        for name, value in self.fixed_values.items():
-            given_value = numbers.get(name)
-            if not _is_same(given_value, value):
+        arguments = {n: x for n, x in hyper_parameters.items() if n not in inputs}
+        used = resolve_hyper_parameters(self.recipe, {**self.hyper_parameters, **arguments})
+        scalars = {**scalars_by_name(used), **inputs}
+        for name, fixed_value in self.fixed_values.items():
+            value = scalars.get(name)
+            if not _is_same(value, fixed_value):
                 raise ValueError(
-                    f"{self.name}: the law holds {name} at {value!r}, got {given_value!r}; derive "
-                    f"one for it: norm_growth(..., {name}={given_value!r})"
+                    f"{self.name}: the law fixes {name} at {fixed_value!r}, got {value!r}; derive "
+                    f"one for it: norm_growth(..., {name}={value!r})"
                 )
-        return {s: self._check_number(name, numbers[name]) for name, s in self.symbolic.items()}
+        return {s: self._check_number(name, scalars[name]) for name, s in self.symbolic.items()}
 
-    def numbers(self, **hyper_parameters: Any) -> dict[str, float]:
+    def all_values(self, **hyper_parameters: Any) -> dict[str, float]:
         """Return the numbers of all symbols by name, including those that the law fixes."""
-        values = {**self.values(**hyper_parameters), **self.exact_values}
+        values = {**self.free_values(**hyper_parameters), **self.given_values}
         return {symbol.name: float(x) for symbol, x in values.items()}
 
     def _check_number(self, name: str, value: Any) -> float:
@@ -189,10 +190,12 @@ class Trace:
         except (TypeError, ValueError):
             number = math.nan
         if number not in interval or not math.isfinite(number):
-            advice = ""
             if number == 0:
-                advice = "; 0 has a law of its own, which is derived where it is given"
-            raise ValueError(f"{self.name}: {name} must be in {interval}, got {value!r}{advice}")
+                raise ValueError(
+                    f"{self.name}: {name} must be in {interval}, got {value!r}; 0 has a law of its "
+                    f"own: norm_growth(..., {name}=0.0)"
+                )
+            raise ValueError(f"{self.name}: {name} must be in {interval}, got {value!r}")
         return number
 
 
@@ -211,7 +214,7 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **hyper_parameters: 
     The weight has the shape (1, dimension) for the views channel and layer. Each numeric
     hyper-parameter becomes a 0-dim tensor input, and so a symbol; a tuple of numbers such as
     `betas` becomes one symbol per entry (beta1, beta2). A float that is given is a symbol too,
-    which its number replaces in the finished law. Any other given value is structure, which selects
+    which its number replaces in the finished law. Any other given value is static, and selects
     the code that is recorded: booleans, strings, None, and numbers such as 0 at which a recipe
     leaves a rule out.
 
@@ -233,7 +236,7 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **hyper_parameters: 
             units of a weight.
 
     Example:
-        >>> trace("sgd", nesterov=True).structure["nesterov"], list(trace("sgd").symbols)
+        >>> trace("sgd", nesterov=True).static_arguments["nesterov"], list(trace("sgd").symbols)
         (True, ['lr', 'momentum', 'dampening', 'weight_decay'])
     """
     if isinstance(recipe, Trace):
@@ -257,7 +260,7 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **hyper_parameters: 
     return _trace_cached(function, dimension, key)
 
 
-def with_given_numbers_as_constants(traced: Trace) -> Trace:
+def trace_with_given_numbers_as_constants(traced: Trace) -> Trace:
     """Record a step again, with the given numbers as Python numbers, as code branches on them.
 
     Raises:
@@ -265,7 +268,9 @@ def with_given_numbers_as_constants(traced: Trace) -> Trace:
     """
     inputs: dict[str, sp.Expr | None] = dict.fromkeys(traced.symbolic)
     with torch.no_grad():
-        return _record(traced.recipe, traced.hyper_parameters, inputs, math.prod(traced.shape))
+        return _record_trace(
+            traced.recipe, traced.hyper_parameters, inputs, math.prod(traced.shape)
+        )
 
 
 @lru_cache(maxsize=512)
@@ -289,15 +294,15 @@ def _trace_with_fallback(function: Recipe, dimension: int, fixed: Mapping[str, A
         elif isinstance(x, float) and x != 0:
             inputs[name] = exact(x)
     try:
-        return _record(function, values, inputs, dimension)
+        return _record_trace(function, values, inputs, dimension)
     except TraceError:
         symbolic = {name: None for name, number in inputs.items() if number is None}
         if len(symbolic) == len(inputs):
             raise
-        return _record(function, values, symbolic, dimension)
+        return _record_trace(function, values, symbolic, dimension)
 
 
-def _record(
+def _record_trace(
     function: Recipe,
     values: Mapping[str, Any],
     inputs: Mapping[str, sp.Expr | None],
@@ -336,16 +341,17 @@ def _record(
 
         return record(step, *tensors.values(), weight, grad, *state.values())
 
-    with _errors_named(name):
+    with _as_trace_errors(name):
         # Rules check the intervals of Python numbers, and not of tensors.
         refuse_blocks(function(**values))
         rule = function(**substitute_inputs(values, tensors))
     if not isinstance(rule, Rule):
         raise TypeError(f"{name} must return a rule, got {rule!r}")
+    rule = without_watches(rule)
     intervals = {key: _interval(rule, function, values, tensors, key) for key in tensors}
-    with _errors_named(name):
+    with _as_trace_errors(name):
         transparent_rule, opaque_rules = replace_opaque_rules(rule)
-        refuse_rules(transparent_rule, opaque_rules)
+        refuse_interacting_units(transparent_rule, opaque_rules)
         views = views_of(transparent_rule)
         state_names = states_of_opaque_rules(transparent_rule).values()
         opaque_states = {key for names in state_names for key in names.values()} - {"step"}
@@ -366,7 +372,7 @@ def _record(
         record=general_record,
         states=tuple(state),
         symbols=symbols,
-        exact_values={symbols[key]: x for key, x in inputs.items() if x is not None},
+        given_values={symbols[key]: x for key, x in inputs.items() if x is not None},
         intervals=intervals,
         scalar_states=tuple(key for key, x in transparent.items() if x.numel() == 1),
         counters=tuple(key for key, x in transparent.items() if x.ndim == 0),
@@ -471,7 +477,7 @@ def _interval(
 
 
 @contextlib.contextmanager
-def _errors_named(name: str) -> Iterator[None]:
+def _as_trace_errors(name: str) -> Iterator[None]:
     """Raise each error as a TraceError that names the recipe.
 
     The message has the line of code, unless the error is a ValueError.
@@ -479,23 +485,29 @@ def _errors_named(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = " ".join(str(error).split()).removeprefix(f"{name}: ")
-        if isinstance(error, Unsupported) or "integer tensors" in text:
-            text = (
-                "the step takes a number out of a tensor (an `if` on a tensor, .item(), float(), "
-                "range(n)), so that it cannot be traced; use torch.where, or hold the "
-                "hyper-parameter that it asks for at a number"
-            )
-        elif not isinstance(error, ValueError):
-            frames = [
-                frame
-                for frame in traceback.extract_tb(error.__traceback__)
-                if "torch" not in Path(frame.filename).parts
-                and Path(frame.filename).parent != Path(__file__).parent
-            ]
-            line = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-            text = f"{type(error).__name__}: {text}{line}"
-        raise TraceError(f"{name}: {text}") from error
+        reason = " ".join(str(error).split()).removeprefix(f"{name}: ")
+        if isinstance(error, Unsupported) or "integer tensors" in reason:
+            raise TraceError(
+                f"{name}: the step takes a number out of a tensor (an `if` on a tensor, .item(), "
+                "float(), range(n)), so that it cannot be traced; use torch.where, or fix the "
+                "hyper-parameter that the branch tests, as in norm_growth(..., nesterov=True)"
+            ) from error
+        if isinstance(error, ValueError):
+            raise TraceError(f"{name}: {reason}") from error
+        raise TraceError(
+            f"{name}: {type(error).__name__}: {reason}{_describe_user_line(error)}"
+        ) from error
+
+
+def _describe_user_line(error: Exception) -> str:
+    """Return the last line of code outside of torch and this package, as " (file.py:12)"."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "torch" not in Path(frame.filename).parts
+        and Path(frame.filename).parent != Path(__file__).parent
+    ]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 # Units
@@ -567,8 +579,8 @@ def refuse_blocks(rule: object) -> None:
         )
 
 
-def refuse_rules(rule: Rule, opaque_rules: tuple[Rule, ...]) -> None:
-    """Refuse rules that act on several weights, or on several units, at once.
+def refuse_interacting_units(rule: Rule, opaque_rules: tuple[Rule, ...]) -> None:
+    """Refuse rules whose units, or whose weights, interact.
 
     Raises:
         TraceError: naming the rule.
@@ -576,7 +588,7 @@ def refuse_rules(rule: Rule, opaque_rules: tuple[Rule, ...]) -> None:
     for part in rule.walk():
         name = type(part).__name__
         if type(part).global_sum_terms is not Rule.global_sum_terms:
-            raise TraceError(f"{name} measures all weights together, and a law is of one")
+            raise TraceError(f"{name} needs sums over all weights, and a law is about one weight")
         if isinstance(part, r.FixedSpectralNorm):
             raise TraceError(
                 f"units interact: {name} divides by the largest singular value, which powers of "
@@ -642,8 +654,8 @@ def refuse_shared_states(
     n_units = count_units(views[0], tuple(weight.shape))
     name, value = max(partial_states.items(), key=lambda item: item[1].numel() not in (0, n_units))
     raise TraceError(
-        f"units interact: they share the state {name!r}, of shape {tuple(value.shape)} for a "
-        f"weight of shape {tuple(weight.shape)}"
+        f"units interact, so that one unit has no law of its own: they share the state {name!r}, "
+        f"of shape {tuple(value.shape)} for a weight of shape {tuple(weight.shape)}"
     )
 
 

@@ -132,7 +132,8 @@ class VectorAlgebra:
         """Return <a, b> by bilinearity.
 
         Args:
-            a, b: the vectors.
+            a: the first vector.
+            b: the second vector.
             name_norms: where a = c b for a combination b, name it p and return c |p|^2.
         """
         if name_norms and len(a) > 1:
@@ -200,7 +201,7 @@ class VectorAlgebra:
         """Return the vector in atoms alone, with the named combinations written out.
 
         Args:
-            vector: of atoms and names.
+            vector: a combination of atoms and of named combinations.
             canonical: bring the coefficients to their canonical form, where a name was replaced.
         """
         has_names = not self.combinations.keys().isdisjoint(vector)
@@ -213,7 +214,7 @@ class VectorAlgebra:
         """Return the expression with the products of named combinations written out.
 
         Args:
-            expression: of products.
+            expression: a formula in inner products.
             open_branches: write out the branches that are left open, too.
         """
 

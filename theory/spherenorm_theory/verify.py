@@ -19,6 +19,7 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ SCALES = (1.0, 1e-2, 4.0)
 """Factors of weights and gradients, so that a decision by a length falls either way."""
 FAR_SCALES = ((1e-3, 1.0), (1e3, 1.0), (1.0, 1e-3), (1.0, 1e3))
 """Factors of a weight and of its gradient, for code that asks for a length as it runs."""
-SPREAD = 3.0
+LENGTH_SPREAD = 3.0
 """Powers of ten between the middle unit of a weight and the others, where lengths are spread.
 
 A decision by the length of each unit then falls either way in one weight, and one by the length of
@@ -100,6 +101,15 @@ the whole weight does not.
 
 class DifferenceError(TraceError):
     """A law is not the step of its code."""
+
+
+class Comparison(Enum):
+    """The result of a comparison of law and code on the inputs of one step."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    OUTSIDE = "outside"
+    """The inputs do not meet the assumptions of the law, or the step has no finite value."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +177,7 @@ def verify_numbers(law: NormLaw, values: Mapping[sp.Symbol, float]) -> None:
 
     Args:
         law: a law that agrees with its code at other numbers.
-        values: numbers by symbol, as `Trace.values` returns them.
+        values: numbers by symbol, as `Trace.free_values` returns them.
 
     Raises:
         DifferenceError: the code takes another step at these numbers.
@@ -182,11 +192,11 @@ def _verify_numbers(law: NormLaw, values: tuple[tuple[sp.Symbol, float], ...]) -
     numbers = _default_numbers(traced, np.random.default_rng(3))
     numbers |= {name: by_symbol[s] for name, s in traced.symbols.items() if s in by_symbol}
     view, shape = _one_unit(traced)
-    options = {"plain": True, "numbers": numbers}
+    options = {"plain_numbers": True, "numbers": numbers}
     for n, kind in enumerate(("later", "any", "any")):
-        _agrees_in_case(step, view, shape, kind, 4, n, **options)
+        _verify_case(step, view, shape, kind, 4, n, **options)
     for count in _counts_near(numbers) if step.counters else ():
-        _agrees_in_case(step, view, shape, "any", 5, count, counts=[count], **options)
+        _verify_case(step, view, shape, "any", 5, count, counts=[count], **options)
 
 
 def _one_unit(traced: Trace) -> tuple[View, Shape]:
@@ -222,7 +232,7 @@ def _refuse_defaults_outside(step: Step) -> None:
 def _usual_numbers(traced: Trace, rng: np.random.Generator) -> dict[str, Any]:
     """Draw usual hyper-parameters, by the names of inputs; given numbers stay."""
     return {
-        name: float(traced.exact_values.get(s, _draw_usual(traced.intervals[name], rng)))
+        name: float(traced.given_values.get(s, _draw_usual(traced.intervals[name], rng)))
         for name, s in traced.symbols.items()
     }
 
@@ -230,7 +240,7 @@ def _usual_numbers(traced: Trace, rng: np.random.Generator) -> dict[str, Any]:
 def _wide_numbers(traced: Trace, rng: np.random.Generator) -> dict[str, Any]:
     """Draw hyper-parameters that may be tiny, large, or near the ends of their intervals."""
     return {
-        name: float(traced.exact_values.get(s, _draw_wide(traced.intervals[name], rng)))
+        name: float(traced.given_values.get(s, _draw_wide(traced.intervals[name], rng)))
         for name, s in traced.symbols.items()
     }
 
@@ -252,7 +262,7 @@ def _defaults_inside_intervals(traced: Trace) -> dict[str, Any]:
     return {
         name: numbers[name]
         for name, symbol in traced.symbols.items()
-        if symbol in traced.exact_values or float(numbers[name]) in traced.intervals[name]
+        if symbol in traced.given_values or float(numbers[name]) in traced.intervals[name]
     }
 
 
@@ -311,10 +321,10 @@ def _advice(traced: Trace, names: Sequence[str]) -> str:
 
 
 def draw_case(
-    step: Step, view: View, shape: Shape, kind: str, *seed: int, scale: float = 1.0,
-    plain: bool = False, numbers: Mapping[str, Any] | None = None, rounded: bool = False,
-    counts: Sequence[int] | None = None, scales: tuple[float, float] | None = None,
-    spread: bool = False, dtype: torch.dtype = torch.float64,
+    step: Step, view: View, shape: Shape, kind: str, *seed: int, weight_scale: float = 1.0,
+    grad_scale: float | None = None, spread_lengths: bool = False, plain_numbers: bool = False,
+    numbers: Mapping[str, Any] | None = None, with_similar_rule: bool = False,
+    counts: Sequence[int] | None = None, dtype: torch.dtype = torch.float64,
 ) -> Case:  # fmt: skip
     """Draw the inputs of one step.
 
@@ -322,16 +332,17 @@ def draw_case(
 
     Args:
         step: the step of the law.
-        view, shape: view and shape of the weight.
+        view: view of the units of the weight.
+        shape: shape of the weight.
         kind: the state before the step, a key of `STEPS_BEFORE`.
         seed: seed of the inputs.
-        scale: factor of the weight, and of the gradient in half of all cases.
-        plain: build the rule with plain numbers; else with tensors, as it was recorded.
+        weight_scale: factor of the weight.
+        grad_scale: factor of the gradient; by default 1 or `weight_scale`, at random.
+        spread_lengths: multiply units by powers of ten, so that their lengths are far apart.
+        plain_numbers: build the rule with Python numbers; else with tensors, as it was recorded.
         numbers: hyper-parameters by the names of inputs; usual ones are drawn by default.
-        rounded: allow for the rounding of the hyper-parameters.
+        with_similar_rule: give the case a second rule, whose numbers differ by rounding.
         counts: step counts to choose from; early and late ones by default.
-        scales: factors of the weight and of the gradient, in place of `scale`.
-        spread: multiply units by powers of ten, so that their lengths are far apart.
         dtype: type in which the rule computes.
 
     Raises:
@@ -342,16 +353,17 @@ def draw_case(
     numbers = _usual_numbers(traced, rng) if numbers is None else numbers
 
     def build(numbers: Mapping[str, Any]) -> Rule:
-        if plain:
+        if plain_numbers:
             return traced.build(numbers)
         tensors = {n: torch.tensor(float(x), dtype=torch.float64) for n, x in numbers.items()}
         return traced.build(tensors)
 
     rule = build(numbers)
-    weight_scale, grad_scale = scales or (scale, rng.choice([1.0, scale]))
+    if grad_scale is None:
+        grad_scale = rng.choice([1.0, weight_scale])
     weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2) * weight_scale)
-    if spread:
-        weight = _spread_units(view, weight, SPREAD)
+    if spread_lengths:
+        weight = _spread_units(view, weight, LENGTH_SPREAD)
     weight = weight.to(dtype)
     state = rule.init(weight)
     if set(state) != set(traced.states):
@@ -368,10 +380,10 @@ def draw_case(
         counts = [*STEP_COUNTS, *_counts_near(numbers)] if counts is None else counts
         state = {name: _draw_state(step, name, x, rng, counts) for name, x in state.items()}
     grad = _draw_gradient(step, view, weight, rng) * grad_scale
-    if spread:
-        grad = _spread_units(view, grad, -SPREAD)
+    if spread_lengths:
+        grad = _spread_units(view, grad, -LENGTH_SPREAD)
     values = {s.name: float(numbers[name]) for name, s in traced.symbols.items()}
-    if not rounded:
+    if not with_similar_rule:
         return Case(weight, grad, state, values, rule, rule)
     similar = {
         n: float(x) * (1 + ROUNDING_CHANGE[dtype] * rng.choice([-1, 1])) for n, x in numbers.items()
@@ -425,24 +437,26 @@ def _verify_one_unit(step: Step) -> None:
     traced, (view, shape) = step.traced, _one_unit(step.traced)
     n_random = n_default = 0
     for n, (scale, kind) in enumerate(itertools.product((*SCALES, 1.0), STEPS_BEFORE)):
-        n_random += _agrees_in_case(step, view, shape, kind, 0, n, scale=scale)
-    n_random += _agrees_in_case(step, view, shape, "first", 0, 12, plain=True)
+        n_random += _verify_case(step, view, shape, kind, 0, n, weight_scale=scale)
+    n_random += _verify_case(step, view, shape, "first", 0, 12, plain_numbers=True)
     for n, kind in zip(range(WIDE_DRAWS), itertools.cycle(["any", "later"]), strict=False):
         numbers = _wide_numbers(traced, np.random.default_rng([8, n]))
-        options = {"plain": True, "numbers": numbers, "rounded": True}
-        n_random += _agrees_in_case(step, view, shape, kind, 9, n, **options)
+        options = {"plain_numbers": True, "numbers": numbers, "with_similar_rule": True}
+        n_random += _verify_case(step, view, shape, kind, 9, n, **options)
     defaults = _default_numbers(traced, np.random.default_rng(10))
-    options = {"plain": _accepts(traced, defaults), "numbers": defaults}
+    options = {"plain_numbers": _accepts(traced, defaults), "numbers": defaults}
     for n, kind in enumerate(("first", "later")):
-        n_default += _agrees_in_case(step, view, shape, kind, 11, n, **options)
+        n_default += _verify_case(step, view, shape, kind, 11, n, **options)
     counts = [9, *((*OTHER_COUNTS, *_counts_near(defaults)) if step.counters else ())]
     for n, count in enumerate(counts):
-        _agrees_in_case(step, view, shape, "any", 12, n, counts=[count], **options)
+        _verify_case(step, view, shape, "any", 12, n, counts=[count], **options)
     for n, (scales, kind) in enumerate(itertools.product(FAR_SCALES, ("first", "later"))):
-        _agrees_in_case(step, view, shape, kind, 14, n, scales=scales, **options)
+        weight_scale, grad_scale = scales
+        far = {"weight_scale": weight_scale, "grad_scale": grad_scale, **options}
+        _verify_case(step, view, shape, kind, 14, n, **far)
     if not traced.opaque_rules:  # an iteration computes in a type of its own
-        _agrees_in_case(step, view, shape, "later", 15, dtype=torch.float32, **options)
-    _agrees_in_case(step, view, shape, "later", 13, numbers=defaults)
+        _verify_case(step, view, shape, "later", 15, dtype=torch.float32, **options)
+    _verify_case(step, view, shape, "later", 13, numbers=defaults)
     for n_inside, inputs in ((n_random, "random inputs"), (n_default, "inputs at its own numbers")):
         if not n_inside:
             assumed = "; ".join(map(show, step.facts.hypotheses))
@@ -452,17 +466,21 @@ def _verify_one_unit(step: Step) -> None:
             )
 
 
-def _agrees_in_case(
+def _verify_case(
     step: Step, view: View, shape: Shape, kind: str, *seed: int, **options: Any
 ) -> bool:
-    """Compare law and code in one case.
+    """Refuse a law that differs from its code in one case.
 
     Args:
         step: the step of the law.
-        view, shape, kind, seed, options: as for `draw_case`.
+        view: view of the units of the weight.
+        shape: shape of the weight.
+        kind: the state before the step, a key of `STEPS_BEFORE`.
+        seed: seed of the inputs.
+        **options: further arguments of `draw_case`.
 
     Returns:
-        True if they agree, False if the inputs are outside of the law.
+        True if the case was compared, False if its inputs are outside of the law.
 
     Raises:
         DifferenceError: law and code differ.
@@ -471,16 +489,16 @@ def _agrees_in_case(
         case = draw_case(step, view, shape, kind, *seed, **options)
     except ValueError as error:
         # A recipe may refuse plain numbers that it takes as tensors.
-        if options.get("plain") and not isinstance(error, TraceError):
+        if options.get("plain_numbers") and not isinstance(error, TraceError):
             return False
         raise
-    differs = _differs(step, view, case)
-    if not differs:
-        return differs is not None
+    comparison = _compare_step(step, view, case)
+    if comparison is not Comparison.DIFFERS:
+        return comparison is Comparison.AGREES
     numbers = ", ".join(f"{name}={x:.4g}" for name, x in case.values.items())
     raise DifferenceError(
         f"{step.traced.name}: the law differs from the step of the code at {numbers} "
-        f"({'plain numbers' if options.get('plain') else 'tensors'}), weight "
+        f"({'plain numbers' if options.get('plain_numbers') else 'tensors'}), weight "
         f"{case.weight.tolist()}, gradient {case.grad.tolist()}; "
         f"{_advice(step.traced, [*step.traced.symbolic])}"
     )
@@ -497,12 +515,13 @@ def _agrees_at_shapes(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
     scales = SCALES if has_branches else SCALES[:1]
     for shape, scale in itertools.product(shapes, scales):
         for kind in ("any", "later", "first") if count_units(view, shape) else ():
-            differs = None
+            comparison = Comparison.OUTSIDE
             with contextlib.suppress(Exception):  # the rule may take no such weight
-                differs = _differs(step, view, draw_case(step, view, shape, kind, 1, scale=scale))
-            if differs:
+                case = draw_case(step, view, shape, kind, 1, weight_scale=scale)
+                comparison = _compare_step(step, view, case)
+            if comparison is Comparison.DIFFERS:
                 return False
-            if differs is not None:
+            if comparison is Comparison.AGREES:
                 dims_compared.add(len(shape))
                 if not has_branches:
                     break
@@ -510,31 +529,33 @@ def _agrees_at_shapes(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
         if scale != 1.0 or len(shape) in dims_at_defaults:
             continue
         dims_at_defaults.add(len(shape))
-        for spread in (False, True):
+        options: dict[str, Any] = {"plain_numbers": True, "numbers": defaults}
+        for spread_lengths in (False, True):
             with contextlib.suppress(Exception):
-                options: dict[str, Any] = {"plain": True, "numbers": defaults, "spread": spread}
-                if _differs(step, view, draw_case(step, view, shape, "any", 2, **options)):
+                options["spread_lengths"] = spread_lengths
+                case = draw_case(step, view, shape, "any", 2, **options)
+                if _compare_step(step, view, case) is Comparison.DIFFERS:
                     return False
     return bool(dims_compared - {1})
 
 
-def _differs(step: Step, view: View, case: Case) -> bool | None:
-    """Tell if law and rule differ in a case; None if the case is outside of the law."""
+def _compare_step(step: Step, view: View, case: Case) -> Comparison:
+    """Compare the steps of law and rule in a case."""
     weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
     tolerance = TOLERANCE[case.dtype]
     if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
-        return None
+        return Comparison.OUTSIDE
     try:
         law_weight, law_state = evaluate(step, view, case)
     except OutsideError:
-        return None
+        return Comparison.OUTSIDE
     except ValueError:
-        return True
+        return Comparison.DIFFERS
     pairs = [(law_weight, weight), *((x, state[name]) for name, x in law_state.items())]
     if not all(bool(by_law.isfinite().all()) for by_law, _ in pairs):
-        return None
+        return Comparison.OUTSIDE
     if all(_values_agree(by_law, by_code, tolerance) for by_law, by_code in pairs):
-        return False
+        return Comparison.AGREES
     # A difference counts only if rounding of the inputs does not change the step as much.
     change = ROUNDING_CHANGE[case.dtype]
     rounded = case.weight * (1 + change * torch.randn_like(case.weight))
@@ -543,8 +564,8 @@ def _differs(step: Step, view: View, case: Case) -> bool | None:
     for (by_law, by_code), by_rounded in zip(pairs, others, strict=True):
         slack = 10 * float((by_rounded - by_code).abs().max())
         if not _values_agree(by_law, by_code, tolerance, slack):
-            return True
-    return False
+            return Comparison.DIFFERS
+    return Comparison.AGREES
 
 
 def _values_agree(a: Tensor, b: Tensor, tolerance: float, slack: float = 0.0) -> bool:
@@ -607,7 +628,7 @@ def _run(law: NormLaw, n_steps: int, use_defaults: bool) -> Iterator[Values]:
     numbers = None
     if use_defaults:
         numbers = _default_numbers(step.traced, np.random.default_rng(6))
-    case = draw_case(step, view, shape, "first", 7, plain=use_defaults, numbers=numbers)
+    case = draw_case(step, view, shape, "first", 7, plain_numbers=use_defaults, numbers=numbers)
     weight, state = case.weight, case.state
     for _ in range(n_steps):
         inputs = Inputs(weight, _draw_gradient(step, view, weight, rng), state, case.values)

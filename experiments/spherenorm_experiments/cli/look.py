@@ -202,13 +202,19 @@ def results(
     out: Out = DEFAULT_OUT,
     into: Annotated[Path, flag("The folder of the pages.")] = RESULTS,
     figures: Annotated[bool, flag("The paper's figures, too: extra pictures, and Chrome.")] = False,
-    rows: Annotated[bool, flag("Also rows.parquet, of which --from makes the pages.")] = False,
+    rows: Annotated[
+        bool,
+        flag(
+            "Also rows.parquet, of which --from makes the pages; studies of it that the store "
+            "does not have keep theirs."
+        ),
+    ] = False,
     source: Annotated[
         str, flag("store, or rows: the file rows.parquet beside the pages.", "--from")
     ] = "store",
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
-    from spherenorm_experiments.results import FILE, read_rows, write_results, write_rows
+    from spherenorm_experiments.results import FILE, merge, read_rows, write_results, write_rows
 
     if source not in ("store", "rows"):
         raise unknown_name("source of results", source, ("store", "rows"))
@@ -216,6 +222,8 @@ def results(
         study_sections, incomplete = read_rows(into / FILE), False
     else:
         study_sections, incomplete = _read_sections(studies or (), out)
+    if rows and source == "store" and (into / FILE).exists():
+        study_sections = merge(read_rows(into / FILE), study_sections)
     if rows:
         say(f"rows: {into / FILE}, {write_rows(study_sections, into / FILE)} runs")
     index, *pages = write_results(study_sections, into, figures=figures)

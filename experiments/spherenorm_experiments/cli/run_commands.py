@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,6 +121,13 @@ def compare(
     sizes: Annotated[
         str | None, flag("option=size,size of the task, such as width=16,32: compare at each.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        flag(
+            "The folder of all data sets, if the task reads one. SPHERENORM_DATA does the same for "
+            "`resume`."
+        ),
+    ] = None,
     *,
     options: Request,
 ) -> None:
@@ -129,7 +137,10 @@ def compare(
     work on it.
     """
     from spherenorm_experiments.comparison import CompareRequest, build_comparison
+    from spherenorm_experiments.lookup import use_folder
 
+    if data is not None:
+        use_folder(data)
     plan = _plan(options)
     overrides = dict(plan.overrides)
     own_values = {name: overrides.pop(name) for name in plan.overrides if ":" in name}

@@ -15,8 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.lookup import data_folder
-from spherenorm_experiments.streams import preserved_randomness, seed_everything
-from spherenorm_experiments.task import Batch, Budget, Collected, Splits, Statistic, Task
+from spherenorm_experiments.task import (
+    Batch,
+    Budget,
+    Collected,
+    Splits,
+    Statistic,
+    Task,
+    preserved_randomness,
+    seed_everything,
+)
 from spherenorm_paper.detection import centernet, ssd
 from spherenorm_paper.detection.boxes import average_precision
 from spherenorm_paper.detection.centernet import CenterNet

@@ -15,8 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm import metrics
 from spherenorm.functional import Sweep
-from spherenorm_experiments.streams import generator
-from spherenorm_experiments.task import Budget, PureTask, Splits, fingerprint_of
+from spherenorm_experiments.task import Budget, PureTask, Splits, fingerprint_of, generator
 from spherenorm_paper.shared.clips import spectra
 from spherenorm_paper.shared.digits import Digits
 

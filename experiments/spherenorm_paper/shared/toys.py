@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.functional import Sweep
-from spherenorm_experiments.streams import generator
-from spherenorm_experiments.task import Budget, PureTask
+from spherenorm_experiments.task import Budget, PureTask, generator
 
 JITTER = 0.01
 """The distance of the other starts from the paper's, on average and in each coordinate."""

@@ -32,7 +32,7 @@ def executed(specs, root):
     return outcome, [found[run.name] for run in runs]
 
 
-@pytest.mark.parametrize("task", ["rosenbrock", "invariant_mlp:Mlp"])
+@pytest.mark.parametrize("task", ["rosenbrock", "equilibrium:Mlp"])
 def test_a_point_diverges_alone(tmp_path, task):
     def ends(*rates):
         outcome, rows = executed(pure(task, {"lr": list(rates), "momentum": 0.9}), tmp_path)
@@ -78,7 +78,7 @@ def test_a_pure_task_that_draws_from_the_global_random_states_is_seeded_by_the_r
 SEEDS = (5, 6, 7)
 TASKS = [
     pytest.param("rosenbrock", {}, "adamp", 0.02, marks=pytest.mark.long),
-    ("invariant_mlp:Mlp", {}, "adamp", 0.01),
+    ("equilibrium:Mlp", {}, "adamp", 0.01),
     pytest.param("network", {"precision": "float64"}, "adamp", 0.01, marks=pytest.mark.long),
     pytest.param("network", {}, "sgdp", 0.1, marks=pytest.mark.long),
 ]

@@ -19,8 +19,7 @@ from spherenorm_experiments.data import TrainingBatches, evaluation_batches
 from spherenorm_experiments.execute import execute_spec
 from spherenorm_experiments.run import Ranks
 from spherenorm_experiments.spec import SCHEDULES, Regime
-from spherenorm_experiments.streams import stream
-from spherenorm_experiments.task import length
+from spherenorm_experiments.task import length, stream
 from spherenorm_experiments.train import Training
 from tests.harness import refuses
 

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from equilibrium import EquilibriumStudy, predict
-from invariant_mlp import Mlp
+from equilibrium import EquilibriumStudy, Mlp, predict
 from running import run_study
 
 from spherenorm_experiments.runs import Runs
@@ -65,7 +64,7 @@ def test_a_point_that_diverged_counts_against_an_equilibrium():
     def off(found):
         runs = [
             result("SGD", seed,
-                   Spec("invariant_mlp:Mlp", "sgd",
+                   Spec("equilibrium:Mlp", "sgd",
                         {"lr": lr, "weight_decay": 0.01 / lr, "momentum": 0.9}, seed=seed),
                    effective_step_rms=None if share is None else share * law,
                    diverged_at=3 if share is None else None)

@@ -1,10 +1,15 @@
 """Studies that are files: found by their paths, run, and found again by a store."""
 
+import ast
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from commands import ROOT, invoke
+from commands import ROOT, invoke, process
 
+import spherenorm_experiments
 from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
@@ -43,6 +48,49 @@ def test_a_study_of_the_folder_asks_for_runs_and_has_claims(name):
     assert not any(decision.has_results for decision in study.evaluate_claims(Runs()))
     study.tables(Runs()), study.pictures(Runs())
     assert find_study(study.lookup_name).name == study.name
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_of_the_folder_imports_public_names_alone(name):
+    """No other study, nothing of the paper, and of the framework what it documents."""
+    tree = ast.parse((FOLDER / f"{name}.py").read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    modules = {node.module for node in imports}
+    assert not modules & {path.stem for path in FOLDER.glob("*.py")}
+    assert not any(module.startswith("spherenorm_paper") for module in modules)
+    of_framework = {module for module in modules if module.startswith("spherenorm_experiments")}
+    assert of_framework == {"spherenorm_experiments"}
+    names = {x.name for node in imports if node.module in of_framework for x in node.names}
+    assert names <= set(spherenorm_experiments.__all__)
+
+
+def run_alone(folder, *words):
+    """Run a command in a folder with copies of the studies; the repository's is not importable."""
+    for name in STUDIES:
+        (folder / name).mkdir()
+        shutil.copy(FOLDER / f"{name}.py", folder / name)
+    packages = [str(ROOT / part) for part in ("", "theory", "experiments")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
+    files = [f"{name}/{name}.py" for name in STUDIES]
+    return subprocess.run(
+        process("run", *files, "--tier", "smoke", "--jobs", 0, *words),
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_each_study_is_one_file_that_asks_for_runs_outside_the_repository(tmp_path):
+    ran = run_alone(tmp_path, "--dry-run")
+    assert ran.returncode == 0, ran.stderr
+    for study in ("equilibrium", "lr-transfer", "norm-control", "warm-up"):
+        assert study in ran.stdout
+
+
+@pytest.mark.long
+def test_each_study_is_one_file_that_runs_outside_the_repository(tmp_path):
+    ran = run_alone(tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    for title in ("Best rates", "Turns and norms", "Effective step and norm in equilibrium"):
+        assert title in ran.stdout
 
 
 def test_a_file_of_a_users_own_runs_and_is_found_again(tmp_path, monkeypatch):

@@ -1,28 +1,31 @@
-"""The study of learning rates over widths: losses against rate, and what is told from them."""
+"""The study of rates over widths: the factors of its policies, and losses that drift or stay."""
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
-from byte_model import UNIFORM
 from lr_transfer import (
     ARMS,
-    CONDITIONS,
-    STUDY,
-    around_best,
+    BASE_WIDTH,
+    OPTIMIZERS,
+    STAYS,
+    LrTransfer,
+    TransferredModel,
+    arm_name,
+    at_edge,
     best_octave,
+    cost_of_transfer,
     drift,
     losses,
-    over_widths,
-    sensitivity,
+    rate_factors,
     vertex,
 )
-from norm_controls import BASES, CONTROLS
 
-from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Runs
+import spherenorm as sn
+from spherenorm_experiments import ByteModel, Plan, Runs
 from tests.experiments.fabricated import result
+
+STUDY = LrTransfer()
 
 
 def test_the_best_rate_of_a_parabola_is_its_vertex():
@@ -31,73 +34,115 @@ def test_the_best_rate_of_a_parabola_is_its_vertex():
         assert vertex(octaves, [(x - best) ** 2 for x in octaves]) == pytest.approx(best)
     assert vertex(octaves, octaves) == -6.0  # an end
     assert vertex(octaves, [3.0, 1.0, 1.0, 1.0]) == pytest.approx(-4.5)
+    assert at_edge(pd.DataFrame([[1.0, 2.0, 3.0], [2.0, 1.0, 3.0], [3.0, 2.0, 1.0]])) == 2
 
 
-def test_the_sensitivity_is_over_the_rates_within_two_octaves_of_the_best_mean():
-    found = pd.DataFrame([[9.0, 4.0, 2.0, 1.0, 3.0, 5.0, 9.0], [9.0, 2.0, 1.0, 1.5, 3.0, 5.0, 9.0]])
-    assert around_best(found) == [1, 2, 3, 4, 5]  # the fourth rate is best on the average
-    by_hand = {0: 15 / 5 - 1, 1: 12.5 / 5 - 1}
-    assert dict(sensitivity(found)) == pytest.approx(by_hand)
-    rising = pd.DataFrame([np.arange(7.0)])
-    assert around_best(rising) == [0, 1, 2]  # not those further off
+@pytest.mark.parametrize(
+    ("policy", "recipe", "scale", "hidden", "head"),
+    [
+        ("mup", "adamw", "", 1 / 2, 1 / 2),
+        ("spectral", "muon", "", 1, 1 / 2),
+        ("spectral", "muon", "match_rms_adamw", 2**-0.5, 1 / 2),
+        ("turn", "hyperball(muon)", "", 1, 2**-0.5),
+        ("spectral", "hyperball(muon)", "", 2**-0.5, 1 / 2),
+    ],
+)
+def test_a_policy_multiplies_the_rates_of_a_model_of_twice_the_width(
+    policy, recipe, scale, hidden, head
+):
+    task = TransferredModel(2 * BASE_WIDTH, 16, policy, recipe, scale)
+    factors = rate_factors(task)
+    matrices = [name for name in factors if name.startswith("blocks.")]
+    assert {name: factors[name] for name in matrices} == pytest.approx(
+        dict.fromkeys(matrices, hidden), rel=0.03
+    )
+    assert factors["head.weight"] == pytest.approx(head, rel=0.03)
+    assert factors["bytes.weight"] == factors["places.weight"] == 1
+    model = task.model()
+    names = {weight: name for name, weight in model.named_parameters()}
+    grouped = {
+        names[weight]: group["lr_factor"]
+        for group in task.parameter_groups(model)
+        for weight in group["params"]
+    }
+    assert grouped == factors
+    one_rate = TransferredModel(2 * BASE_WIDTH, 16, "one rate", recipe, scale)
+    assert not one_rate.parameter_groups(model)
 
 
-def world(loss, plan="evidence", lost=()):
-    """Runs of the study with these losses, a function of (base, control, width, octave).
+def test_the_start_of_the_byte_model_is_that_of_the_base_at_every_width():
+    base, model = ByteModel(32).model(), ByteModel(128).model()
+    batch = ByteModel(windows=16).audit_inputs()
+    assert {change.factor for change in sn.transfer.start(model, base, batch)} == {1.0}
 
-    Args:
-        lost: controls whose runs at the largest rate diverge.
-    """
+
+def world(loss):
+    """Runs of the study with these losses, a function of (optimizer, policy, width, octave)."""
     items = []
-    for trial in STUDY.trials(Plan(plan), Runs()):
-        name, spec = trial.place.arm, trial.spec
-        base, control = name.split(", ")
-        octave = math.log2(spec.hyper_parameters["lr"])
-        middle = -5.5 if spec.recipe in ("adamw", "adamp", "radial_brake(adamw)") else -4.5
-        value = loss(base, control, spec.options["width"], octave - middle)
-        value += 0.001 * math.cos(7 * spec.seed + 3 * CONTROLS.index(control) + 5 * octave)
-        diverged = 3 if control in lost and octave - middle > 2 else None
-        numbers = {"test": None if diverged else -value, "validation": -value}
-        numbers |= {"diverged_at": diverged, "views": {}, "metric": "minus loss (nats)"}
-        items.append(result(trial.place, 0, spec, **numbers))
+    for trial in STUDY.trials(Plan("evidence"), Runs()):
+        name, policy = trial.place.arm.split(", ")
+        width = int(trial.place.condition.split()[1])
+        octave = math.log2(trial.spec.hyper_parameters["lr"])
+        value = loss(name, policy, width, octave) + 0.002 * math.cos(
+            5 * trial.spec.seed + octave + width
+        )
+        numbers = {"test": -value, "validation": -value, "metric": "minus loss (nats)"}
+        items.append(result(trial.place, 0, trial.spec, **numbers, views={}))
     return Runs(items)
 
 
-def decided(results):
-    return {each.claim.name: each.verdict for each in STUDY.decide_claims(results)}
+MIDDLE = {"adamw": -6.4, "muon": -4.6, "muon (rms)": -5.4, "hyperball": -3.6}
 
 
-@pytest.mark.parametrize(("better", "verdict"), [(1, "supported"), (-1, "contradicted")])
-def test_a_control_with_flatter_curves_that_do_not_drift_is_told_from_decay(better, verdict):
-    def loss(base, control, width, octave):
-        flat = (control == "Hyperball") == (better == 1)
-        shift = 0.0 if flat else 0.75 * math.log2(width / 32)
-        return 2.0 + 0.05 * (not flat) + (0.02 if flat else 0.1) * (octave - shift) ** 2
-
-    found = decided(world(loss))
-    for base in ("adam", "muon"):
-        for what in ("loss", "sensitivity", "drift"):
-            assert found[f"{what}.{base}.hyperball"] == verdict, what
-            assert found[f"{what}.{base}.rotational"] in ("inconclusive", "equivalent")
+def curve(name, policy, width, octave):
+    """The best rate falls by half an octave per doubling under the second policy of an arm."""
+    falls = policy != OPTIMIZERS[name].policies[0]
+    best = MIDDLE[name] - 0.5 * falls * math.log2(width / BASE_WIDTH)
+    return 2.0 + 0.1 * (octave - best) ** 2 - 0.001 * width
 
 
-def test_numbers_over_widths_are_those_of_the_losses():
-    results = world(lambda base, control, width, octave: 2 + 0.1 * (octave - width / 64) ** 2)
-    arm = ARMS["Muon", "Hyperball"].name
-    ends = [each for each in CONDITIONS if each.label in ("width 16", "width 64")]
-    narrow, wide = (losses(results, each.label, arm) for each in ends)
-    assert set(narrow.index) == set(STUDY.chosen_seeds(Plan("evidence")))
-    assert dict(best_octave(wide)) == pytest.approx(dict.fromkeys(wide.index, -4.5 + 1), abs=0.02)
-    shift = dict.fromkeys(narrow.index, 1 - 16 / 64)
-    assert dict(drift(results, arm)) == pytest.approx(shift, abs=0.04)
-    mean = (sensitivity(narrow) + sensitivity(wide)) / 2
-    assert dict(over_widths(results, arm, sensitivity)) == pytest.approx(dict(mean))
+def test_a_rate_that_stays_is_told_from_one_that_drifts():
+    runs = world(curve)
+    verdicts = {each.claim.name: each.verdict for each in STUDY.decide_claims(runs)}
+    assert verdicts == {
+        "stays.adamw-mup": "supported",
+        "stays.adamw-one-rate": "contradicted",
+        "less.adamw-mup": "supported",
+        "stays.muon-spectral": "supported",
+        "stays.muon-rms-spectral": "supported",
+        "stays.muon-rms-one-rate": "contradicted",
+        "less.muon-rms-spectral": "supported",
+        "stays.hyperball-turn": "supported",
+        "stays.hyperball-spectral": "contradicted",
+        "less.hyperball-turn": "supported",
+    }
+    drifts = drift(runs, "adamw, one rate")
+    assert dict(drifts) == pytest.approx(dict.fromkeys(drifts.index, -1.0), abs=0.05)
+    assert abs(drift(runs, "adamw, mup")).max() < 0.05 < STAYS
+    summary, curves = STUDY.tables(runs)
+    assert len(summary.rows) == len(curves.rows) == 2 * len(ARMS)
+
+
+def test_the_cost_of_a_transferred_rate_is_the_loss_at_the_bases_choice():
+    runs = world(curve)
+    cost = cost_of_transfer(runs, "width 128", arm_name("adamw", "one rate"))
+    # The base's best rate of the grid is 2^-6, and the wide model's 2^-7 (its vertex is -7.4).
+    expected = 0.1 * ((-6 + 7.4) ** 2 - (-7 + 7.4) ** 2)
+    assert dict(cost) == pytest.approx(dict.fromkeys(cost.index, expected), abs=0.005)
+    assert (cost_of_transfer(runs, "width 128", arm_name("adamw", "mup")) == 0).all()
+
+
+def test_policies_share_the_runs_of_the_base_width():
+    trials = STUDY.trials(Plan("evidence"), Runs())
+    base = [trial for trial in trials if trial.place.condition == f"width {BASE_WIDTH}"]
+    seeds, rates = STUDY.seeds["evidence"], 6
+    assert len(base) == len(ARMS) * rates * seeds
+    assert len({trial.spec.text for trial in base}) == len(OPTIMIZERS) * rates * seeds
 
 
 def test_a_run_that_diverged_counts_as_a_uniform_model():
-    results = world(lambda *_: 9.0, lost=("Hyperball",))
-    for base in BASES:
-        for control in ("decay", "Hyperball"):
-            found = losses(results, CONDITIONS[0].label, ARMS[base, control].name)
-            assert (found == UNIFORM).all(axis=None)
-            assert found.shape == (6, 6)
+    runs = world(lambda *_: 9.0)
+    table = losses(runs, "width 128", "muon, spectral")
+    assert (table == ByteModel.uniform_loss).all(axis=None)
+    assert table.shape == (6, 6)
+    assert best_octave(table).notna().all()

@@ -17,7 +17,13 @@ from spherenorm_experiments.runs import NUMBERS, Place, Runs
 from spherenorm_experiments.tables import Cell
 from spherenorm_experiments.verdict import Claim, evaluate_claim
 from tests.experiments.fabricated import compared, result
-from tests.experiments.study.null_searches import verdicts
+from tests.experiments.study.null_searches import (
+    World,
+    null_study,
+    plain_p_value,
+    run_to_end,
+    verdicts,
+)
 from tests.harness import refuses
 
 OWN = Arm("careful", {"lr": [0.02, 0.2]}, recipe="spherenorm_tiny:careful")
@@ -204,6 +210,20 @@ def test_differences_at_equal_points_are_paired_there_and_over_the_grid(ended):
 def test_studies_without_a_difference_seldom_have_a_verdict(seeds, curvature):
     """At most 5 %; of 40 studies more than 6 have one in 1 of 200 suites that keep it."""
     assert verdicts(seeds, 40, curvature) <= 6
+
+
+def test_a_study_has_the_p_value_of_a_plain_loop_over_its_scores():
+    """Growth of the grid, the choice of each seed, and the test: on equal scores, all are equal."""
+    random, study = np.random.default_rng(3), null_study(6)
+    grew = set()
+    for curvature in (0.0, 0.05, 0.2, 1.0):
+        world = World(random, curvature)
+        (decision,) = study.decide_claims(run_to_end(study, world))
+        drawn = len(world.known)
+        assert decision.p == pytest.approx(plain_p_value(world, 6), rel=1e-9)
+        assert len(world.known) == drawn  # the loop asks for no point that the study did not train
+        grew.add(drawn)
+    assert len(grew) > 1
 
 
 def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():

@@ -1,10 +1,11 @@
 """Pages that are made of a file of rows, and one number of them recomputed by scipy alone."""
 
 import json
+import shutil
 
 import pandas as pd
 import pytest
-from commands import invoke
+from commands import STUDY, invoke, run_tiny
 from scipy import stats
 
 TASK = "spherenorm_tiny:Tiny"
@@ -31,6 +32,17 @@ def test_the_pages_are_those_of_the_rows(pages):
     again = invoke("results", "--from", "rows", "--into", pages)
     assert again.exit_code == 0, again.output
     assert {path.name: path.read_text() for path in pages.glob("*.md")} == written
+
+
+def test_rows_of_other_studies_stay_where_rows_are_written_again(pages, tmp_path):
+    into = shutil.copytree(pages, tmp_path / "pages")
+    assert run_tiny(tmp_path / "store").exit_code == 0
+    made = invoke("results", "--out", tmp_path / "store", "--into", into, "--rows")
+    assert made.exit_code == 0, made.output
+    before, after = (pd.read_parquet(folder / "rows.parquet") for folder in (pages, into))
+    assert [*dict.fromkeys(after.study)] == [*dict.fromkeys(before.study), STUDY]
+    pd.testing.assert_frame_equal(after[: len(before)], before)
+    assert {path.name for path in pages.glob("compare-*")} < {path.name for path in into.iterdir()}
 
 
 def test_a_row_names_the_release_and_the_commit_of_the_code(pages):

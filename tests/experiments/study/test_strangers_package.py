@@ -65,3 +65,7 @@ def test_its_study_runs_on_its_own_data(tmp_path):
     page = spherenorm(tmp_path, "report", "odd-study", "--json")
     assert page.returncode == 0, page.stderr
     assert (tmp_path / "runs" / "report.html").exists()
+    words = ("--task", "strange", "--optimizers", "sgd,sgdp", "--search", "lr=0.1:1", "--dry-run")
+    compared = spherenorm(tmp_path, "compare", *words, "--data", tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    assert "compare" in compared.stdout

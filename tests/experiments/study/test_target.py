@@ -14,8 +14,10 @@ from spherenorm_experiments.comparison import (
     name_of,
 )
 from spherenorm_experiments.design import Target, runs_to_target
-from spherenorm_experiments.runs import Place, Runs
+from spherenorm_experiments.execute import execute_spec
+from spherenorm_experiments.runs import Place, Result, Runs
 from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import Store
 from tests.experiments.fabricated import result
 from tests.harness import refuses
 
@@ -75,6 +77,20 @@ def test_a_metric_that_falls_is_reached_from_above():
 def test_an_unknown_metric_is_an_error_that_names_those_of_the_run():
     with refuses("--target 'speed'", "accuracy (%)", "loss"):
         Target("speed", 1.0).steps(run_with(ACCURACY, test_metrics={"accuracy (%)": 90.0}))
+
+
+def test_a_run_that_diverged_has_reached_what_it_reached_before(tmp_path):
+    """Its summary names the score, of which it has no value at the end."""
+    summaries = {}
+    for rate in (0.5, 1.0, 1e30):
+        spec = Spec("spherenorm_falling:Cliff", "sgd", {"lr": rate}, epochs=3, batch_size=8)
+        execute_spec(replace(spec, schedule="constant"), tmp_path / str(rate))
+        (row,) = Store(tmp_path / str(rate)).rows()
+        summaries[rate] = Result.of(SGD, row)
+    target = Target("loss", 1.0)
+    assert [run.diverged for run in summaries.values()] == [False, True, True]
+    assert [target.steps(run) for run in summaries.values()] == [1, 1, math.inf]
+    assert [run.summary["score"] for run in summaries.values()] == ["loss"] * 3
 
 
 def study_with(*recipes, target=("validation", 80.0)):
@@ -162,4 +178,9 @@ def test_each_size_is_a_condition_of_its_own():
         CompareRequest(
             task="spherenorm_tiny:Tiny", optimizers="sgd,adam", search=["lr=0.1:1"],
             sizes="width=1,2",
+        ).require()  # fmt: skip
+    with refuses("no metric of --target is named 'msee'", "mse"):
+        CompareRequest(
+            task="spherenorm_falling:Falling", optimizers="sgd,adam", search=["lr=0.1:1"],
+            target="msee=1",
         ).require()  # fmt: skip

@@ -88,7 +88,8 @@ class HomogeneousStep:
         atom: the atom u.
         direction: what u is: a sign, or an orthogonal factor (behind `KeepNorm`, with its length).
         argument: D, of which u is a function.
-        retention, factor: a and c, functions of |w|, |u|, <w, u> and the hyper-parameters.
+        retention: a, a function of |w|, |u|, <w, u> and the hyper-parameters.
+        factor: c, a function of the same.
     """
 
     step: Step
@@ -119,7 +120,7 @@ class HomogeneousStep:
             )
         direction = opaque[atom]
         if isinstance(direction.rule, r.KeepNorm) and direction.argument is not None:
-            # The lengths of rows at rest are at their mean, so that rows keep their shares.
+            # The stationary lengths of rows are their means, so that rows keep their shares.
             (inner_atom, *other_atoms) = direction.argument
             if other_atoms or not isinstance(opaque[inner_atom].rule, r.Orthogonalize):
                 return None
@@ -191,7 +192,7 @@ class HomogeneousStep:
         """
         step = self.step
         entries = square = float(shape if isinstance(shape, int) else math.prod(shape))
-        values = {**{s: float(x) for s, x in step.traced.exact_values.items()}, **values}
+        values = {**{s: float(x) for s, x in step.traced.given_values.items()}, **values}
         overlap_law: Callable[[Array], Any] = overlap or arcsine_law
         if isinstance(self.direction.rule, r.Orthogonalize) and overlap is None:
             if isinstance(shape, int):
@@ -227,16 +228,16 @@ class HomogeneousStep:
             a, c = function(math.sqrt(squared_norm), along, *constants.values())
             new_along = c * square * float(np.float_power(a, powers) @ overlaps)
             after = a * a * squared_norm + 2 * a * c * along + c * c * square
-            moved = (a - 1) ** 2 * squared_norm + 2 * (a - 1) * c * along + c * c * square
+            squared_move = (a - 1) ** 2 * squared_norm + 2 * (a - 1) * c * along + c * c * square
             point = np.array([math.log(after), new_along / math.sqrt(after * square)])
-            return point, moved / squared_norm
+            return point, squared_move / squared_norm
 
         start = np.array([2 * math.log(norm), 0.0])
         return find_fixed_point(step.traced.name, map_point, start, values)
 
 
 def stationary_along(homogeneous: HomogeneousStep) -> tuple[sp.Expr, sp.Expr]:
-    """Return |w|^4 and the squared chord at rest, for a fixed retention a and step c u.
+    """Return the stationary |w|^4 and squared effective step, for a fixed retention a and step c u.
 
     With p, q the coefficients of momentum and gradient in D, and m' = b m + e g, the correlations
     are rho_k = rho_1 b^(k-1).

@@ -1,4 +1,8 @@
-"""Equilibria: the norm at which decay and growth balance under random gradients, and the turn."""
+"""Equilibria: the norm at which decay and growth balance under random gradients, and the turn.
+
+The effective step is the chord |w'/|w'| - w/|w||, and the turn the angle between w and w', so that
+step = 2 sin(turn / 2).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from spherenorm import Recipe, bind
 from spherenorm.rules import KeepNorm
 from spherenorm_theory.claim import Hypothesis
 from spherenorm_theory.equilibria.directions import (
+    ArcsineSum,
     HomogeneousStep,
     OverlapSum,
     arcsine_law,
@@ -32,12 +37,12 @@ from spherenorm_theory.equilibria.stationary_point import (
     find_momenta,
     find_stationary_point,
     refuse_other_decay,
-    resting_gradient,
+    stationary_gradient,
 )
 from spherenorm_theory.hyper_parameters import static_arguments_of_run
 from spherenorm_theory.norm_law import NormLaw, norm_growth, verified_trace
 from spherenorm_theory.opaque_rules import RANK, SCALE, SHARE
-from spherenorm_theory.printing import Part, Phrase, Statement, enumerated, pieces, show, words
+from spherenorm_theory.printing import Part, Phrase, Proposition, enumerated, pieces, show, words
 from spherenorm_theory.step import GAMMA, S
 from spherenorm_theory.symbols import (
     DIMENSION,
@@ -54,8 +59,8 @@ MAX_ERROR = 1e-7
 MAX_ERROR_AT_DEFAULTS = 1e-4
 """Relative difference at the recipe's default numbers, where a small decay makes a point less
 exact."""
-TURN = sp.Symbol("turn", positive=True)
-"""The chord |w'/|w'| - w/|w||; for a small step, the angle in radians."""
+EFFECTIVE_STEP = sp.Symbol("step", positive=True)
+"""The effective step, the chord |w'/|w'| - w/|w||."""
 Shape = int | tuple[int, ...]
 """The number of entries of a unit, or the shape of the weight, which orthogonal factors need."""
 MAX_CHARACTERS = 120
@@ -71,10 +76,10 @@ class Equilibrium:
     them, and bias corrections have died out.
 
     Attributes:
-        name, traced: name and trace of the recipe.
+        name: the recipe's name.
+        traced: the recipe's trace.
         fourth_power: |w|^4, in gamma or d and the hyper-parameters.
-        squared_rotation: the squared effective step |w'/|w'| - w/|w||^2 = |w' - w|^2 / |w|^2; for a
-            small step, the squared angle in radians.
+        squared_effective_step: the squared chord |w'/|w'| - w/|w||^2 = |w' - w|^2 / |w|^2.
         kappa: decay of one step.
         mean: the step in the mean field, or as a step along a sign or an orthogonal factor.
 
@@ -86,12 +91,12 @@ class Equilibrium:
     name: str
     traced: Trace
     fourth_power: sp.Expr
-    squared_rotation: sp.Expr
+    squared_effective_step: sp.Expr
     kappa: sp.Expr
     mean: MeanStep | HomogeneousStep
 
     @property
-    def factor(self) -> HomogeneousStep | None:
+    def orthogonal_factor_step(self) -> HomogeneousStep | None:
         """The step, if it is along an orthogonal factor; else None."""
         if isinstance(self.mean, HomogeneousStep) and not self.mean.is_sign:
             return self.mean
@@ -114,8 +119,8 @@ class Equilibrium:
         """
         return _solve_fixed_point(self, tuple(values.items()), shape, gamma).norm ** 2
 
-    def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
-        """Return the effective step in numbers.
+    def effective_step(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
+        """Return the effective step |w'/|w'| - w/|w|| in numbers.
 
         Args:
             values: the hyper-parameters.
@@ -125,28 +130,34 @@ class Equilibrium:
             NoEquilibriumError: the norm does not settle at these numbers.
             TraceError: the code takes another step at these numbers.
         """
-        return _solve_fixed_point(self, tuple(values.items()), shape).chord
+        return _solve_fixed_point(self, tuple(values.items()), shape).effective_step
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The assumptions of the formulas."""
         step, mean = self.mean.step, self.mean
         has_gamma = self.fourth_power.has(GAMMA)
-        length = "|g_t| = gamma / |w_t|" if has_gamma else "gradients of any length"
-        momenta = ", ".join(m for m in step.buffers if m in step.states)
-        forgets = ""
-        if momenta and isinstance(mean, MeanStep):
-            forgets = f", and {momenta} forgets before the weight turns"
+        length = ", |g_t| = gamma / |w_t|" if has_gamma else "; their length does not matter"
+        has_momenta = any(m in step.states for m in step.buffers)
+        needs = "many entries d in a unit"
+        if has_momenta and isinstance(mean, MeanStep):
+            needs += " and a momentum shorter than the time in which the weight turns"
         lines: list[Hypothesis] = [
             sp.Eq(Inner("w", "g"), 0, evaluate=False),
-            f"gradients are random and uncorrelated with the momenta, {length}",
-            f"products are replaced by their means: d is large{forgets}",
+            f"gradients are random and uncorrelated with the momenta{length}",
+            f"products are replaced by their means, which needs {needs}",
         ]
         if isinstance(mean, HomogeneousStep):
-            directions, overlap = "factors", "F(rho), measured"
             if mean.is_sign:
-                directions, overlap = "signs", "2 asin(rho) / pi"
-            lines.append(f"entries are Gaussian: {directions} of correlation rho have {overlap}")
+                lines.append(
+                    "entries are Gaussian: where those of two momenta have the correlation rho, "
+                    "their signs have 2 asin(rho) / pi"
+                )
+            else:
+                lines.append(
+                    "entries are Gaussian: where those of two momenta have the correlation rho, "
+                    "their orthogonal factors have F(rho), which is measured for the shape"
+                )
             if isinstance(step.algebra.opaque_vectors[mean.atom].rule, KeepNorm):
                 lines.append("rows have the mean of their lengths")
         else:
@@ -155,7 +166,7 @@ class Equilibrium:
                 lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
         return (*lines, *step.facts.hypotheses)
 
-    def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
+    def leading_term(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """Return the leading term of a rational expression for a small hyper-parameter.
 
         Raises:
@@ -172,46 +183,67 @@ class Equilibrium:
         return normalize_signs(a / b * symbol ** (power - power_below))
 
     @property
-    def approximations(self) -> dict[sp.Expr, sp.Expr]:
-        """The norm |w| and the turn for small lr, where the exact formulas have other terms."""
+    def small_lr_formulas(self) -> dict[sp.Expr, sp.Expr]:
+        """|w| and the effective step for small lr, where the exact formulas have more terms."""
         formulas = {}
-        for symbol, exact_formula, power in _powers(self):
+        for symbol, exact_formula, power in self._printed_quantities:
             if exact_formula.is_rational_function():
-                leading = self.leading(exact_formula)
-                if leading != exact_formula:
-                    formulas[symbol] = _root(leading, power)
+                leading_term = self.leading_term(exact_formula)
+                if leading_term != exact_formula:
+                    formulas[symbol] = _root(leading_term, power)
         return formulas
 
     @property
-    def lines(self) -> dict[sp.Expr, Phrase]:
-        """The norm |w| and the turn for small lr, where they have a form, then |w|^4 and turn^2."""
+    def printed_formulas(self) -> dict[sp.Expr, Phrase]:
+        """|w| and the effective step for small lr where they have a form, then |w|^4 and step^2."""
         lr = self.traced.symbols.get("lr", sp.Symbol("lr"))
-        small = {x: (formula, " for small ", lr) for x, formula in self.approximations.items()}
-        return {**small, **{x**power: _shorten(formula) for x, formula, power in _powers(self)}}
+        small = {x: (formula, " for small ", lr) for x, formula in self.small_lr_formulas.items()}
+        exact_formulas = {
+            symbol**power: _shorten(formula) for symbol, formula, power in self._printed_quantities
+        }
+        return {**small, **exact_formulas}
 
-    def formulas(self) -> dict[str, str]:
-        """Return `lines` in text."""
-        return {show(symbol): words(formula) for symbol, formula in self.lines.items()}
+    @property
+    def _printed_quantities(self) -> list[tuple[sp.Expr, sp.Expr, int]]:
+        """The symbol of |w| and of the effective step, the formula of a power, and that power."""
+        return [
+            (Norm("w"), self.fourth_power, 4),
+            (EFFECTIVE_STEP, self.squared_effective_step, 2),
+        ]
 
-    def proposition(self) -> Statement:
+    def formulas_as_text(self) -> dict[str, str]:
+        """Return `printed_formulas` in text."""
+        return {show(symbol): words(formula) for symbol, formula in self.printed_formulas.items()}
+
+    def proposition(self) -> Proposition:
         """Return the equilibrium as a paper states it."""
-        small = self.approximations
+        small = self.small_lr_formulas
         then = [
             (symbol, " ~ " if symbol in small else " = ", *pieces(formula))
-            for symbol, formula in self.lines.items()
+            for symbol, formula in self.printed_formulas.items()
         ]
         status = (
-            "Derived in the mean field; it attracts at the numbers that are asked for, or a "
-            "refusal says so"
+            "Derived in the mean field. If the fixed point is not stable at your numbers, an error "
+            "says so"
         )
         parts = [Part("Assume", self.hypotheses), Part("Then", tuple(then), displayed=True)]
-        parts += [Part("Where", (branch,)) for branch in self._open_branches()]
-        return Statement("Equilibrium", self.name, (*parts, Part("Status", (status,))))
+        parts.append(Part("Where", (*self._letters(), *self._open_branches())))
+        return Proposition("Equilibrium", self.name, (*parts, Part("Status", (status,))))
+
+    def _letters(self) -> Iterator[Phrase]:
+        """Yield what the letters of the formulas stand for."""
+        yield EFFECTIVE_STEP, " is the effective step |w_{t+1}/|w_{t+1}| - w_t/|w_t||"
+        formulas = sp.Tuple(self.fourth_power, self.squared_effective_step)
+        if formulas.has(ArcsineSum):
+            yield "ArcsineSum(a, r, b) is the sum over k = 1, 2, ... of a^k asin(r b^(k-1))"
+        elif formulas.has(OverlapSum):
+            yield "OverlapSum(a, r, b) is the sum over k = 1, 2, ... of a^k F(r b^(k-1))"
+            yield "c, q and rank are those of the law, |O|^2 = c^2 q rank"
 
     def _open_branches(self) -> Iterator[str]:
         """Yield the branches that the formulas leave open, such as whether a clip acts."""
         branches = self.mean.step.facts.open_branches
-        used = sp.Tuple(self.fourth_power, self.squared_rotation).free_symbols
+        used = sp.Tuple(self.fourth_power, self.squared_effective_step).free_symbols
         for symbol in sorted(used & branches.keys(), key=str):
             (value, condition), (default, _) = branches[symbol].args
             yield f"{symbol} is {show(value)} where {show(condition)}, else {show(default)}"
@@ -222,31 +254,27 @@ class Equilibrium:
     __repr__ = __str__
 
 
-def _powers(law: Equilibrium) -> list[tuple[sp.Expr, sp.Expr, int]]:
-    return [(Norm("w"), law.fourth_power, 4), (TURN, law.squared_rotation, 2)]
-
-
 @lru_cache(maxsize=1024)  # a run asks for each of its weights
 def _solve_fixed_point(
-    law: Equilibrium,
+    equilibrium: Equilibrium,
     pairs: tuple[tuple[sp.Symbol, float], ...],
     shape: int | tuple[int, ...],
     gamma: float = 1.0,
 ) -> FixedPoint:
     """Return the point that the iteration reaches, starting with that of the formulas."""
-    values = dict(pairs)
-    missing = {*law.traced.symbolic.values()} - values.keys()
+    name, values = equilibrium.name, dict(pairs)
+    missing = {*equilibrium.traced.symbolic.values()} - values.keys()
     if missing:
-        raise ValueError(f"{law.name}: needs numbers for {', '.join(map(str, missing))}")
-    verify_numbers(norm_growth(law.traced), values)
+        raise ValueError(f"{name}: needs numbers for {', '.join(map(str, missing))}")
+    verify_numbers(norm_growth(equilibrium.traced), values)
     entries = shape if isinstance(shape, int) else math.prod(shape)
-    start = law.fourth_power.subs({**values, GAMMA: gamma, DIMENSION: entries})
+    start = equilibrium.fourth_power.subs({**values, GAMMA: gamma, DIMENSION: entries})
     has_value = start.is_number and not start.has(OverlapSum) and start.is_positive
     norm = float(start) ** 0.25 if has_value and start.is_finite else 1.0
     try:
-        return law.mean.fixed_point(values, shape, norm, gamma)
+        return equilibrium.mean.fixed_point(values, shape, norm, gamma)
     except NoEquilibriumError as error:
-        raise NoEquilibriumError(f"{law.name}: the norm does not settle: {error}") from error
+        raise NoEquilibriumError(f"{name}: the norm does not settle: {error}") from error
 
 
 def _root(x: sp.Expr, power: int) -> sp.Expr:
@@ -277,10 +305,10 @@ def _shorten(expression: sp.Expr) -> Phrase:
 
 
 def equilibrium(recipe: str | Recipe | Trace, **hyper_parameters: Any) -> Equilibrium:
-    """Derive the norm and the rotation per step of a scale-invariant weight in equilibrium.
+    """Derive the norm and the effective step of a scale-invariant weight in equilibrium.
 
     Args:
-        recipe: as for `norm_growth`.
+        recipe: a recipe, its registered name, "module:function", or a trace.
         **hyper_parameters: values at which hyper-parameters are fixed; eps=0.0 for preconditioned
             recipes, whose eps spoils the closed form.
 
@@ -289,7 +317,7 @@ def equilibrium(recipe: str | Recipe | Trace, **hyper_parameters: Any) -> Equili
             point has no closed form.
 
     Example:
-        >>> print(show(equilibrium("sgd", dampening=0.0).squared_rotation))
+        >>> print(show(equilibrium("sgd", dampening=0.0).squared_effective_step))
         2 lr wd/(1 + beta)
     """
     traced = verified_trace(recipe, **hyper_parameters)
@@ -312,22 +340,24 @@ def mean_step(traced: Trace) -> MeanStep | HomogeneousStep:
 @cache
 def _equilibrium(traced: Trace) -> Equilibrium:
     law, name = norm_growth(traced), traced.name
-    if law.constant:
+    if law.sets_norm:
         raise NoEquilibriumError(f"{name}: the norm never changes")
     if law.kappa == 0 and law.cross == 0:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     mean = mean_step(traced)
     if isinstance(mean, MeanStep) and mean.second_moment is not None:
-        resting_gradient(mean)  # refuses a second moment of more than gradients
+        stationary_gradient(mean)  # refuses a second moment of more than gradients
     refuse_other_decay(mean.step)
-    fourth, rotation = _attracting_point(mean, law.kappa)
-    if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
+    fourth_power, squared_step = _attracting_point(mean, law.kappa)
+    if fourth_power == 0 or fourth_power.has(sp.zoo, sp.oo, sp.nan):
         raise NoEquilibriumError(f"{name}: the norm does not settle")
-    return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
+    return Equilibrium(name, traced, fourth_power, squared_step, law.kappa, mean)
 
 
 def _attracting_point(mean: MeanStep | HomogeneousStep, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-    """Return the stationary point that the iteration reaches at usual numbers and several scales.
+    """Return |w|^4 and the squared effective step of the stationary point that attracts.
+
+    The iterated map reaches it at usual numbers and at several scales.
 
     Raises:
         NoEquilibriumError: there is none in closed form, or the step does not scale with the
@@ -335,31 +365,31 @@ def _attracting_point(mean: MeanStep | HomogeneousStep, kappa: sp.Expr) -> tuple
     """
     step, eps = mean.step, mean.step.traced.symbols.get("eps")
     # An open branch may be decided otherwise at another gamma.
-    n_roots = 2 if step.facts.open_branches or _scales(mean) else 0
+    n_roots = 2 if step.facts.open_branches or _may_scale_with_gamma(mean) else 0
     for root in range(n_roots):
         if isinstance(mean, HomogeneousStep):
             point = stationary_along(mean)
         else:
             point = find_stationary_point(mean, drop_transients(kappa, step), root)
-        numbers = step.traced.exact_values
+        numbers = step.traced.given_values
         if numbers:
             point = normalize_signs(point[0].subs(numbers)), normalize_signs(point[1].subs(numbers))
         if step.facts.open_branches.keys() & sp.Tuple(*point).free_symbols:
             return point if eps is None else (point[0].subs(eps, 0), point[1].subs(eps, 0))
-        if _is_at_rest(mean, point):
+        if _iteration_reaches(mean, point):
             _refuse_another_point(mean, point)
             return point
     vectors = (step.weight, *step.algebra.combinations.values())
     coefficients = sp.Tuple(*(c for vector in vectors for c in vector.values()))
-    advice = "; eps=0.0 holds it at 0" if eps in coefficients.free_symbols else ""
     raise NoEquilibriumError(
         f"{step.traced.name}: the step does not scale with the lengths of weight and gradients, so "
-        f"that no one norm stands for all{advice}"
+        "that no one norm stands for all"
+        f"{'; eps=0.0 holds it at 0' if eps in coefficients.free_symbols else ''}"
     )
 
 
-def _scales(mean: MeanStep | HomogeneousStep) -> bool:
-    """Return False if |w| at rest is known to be neither fixed nor a multiple of sqrt(gamma).
+def _may_scale_with_gamma(mean: MeanStep | HomogeneousStep) -> bool:
+    """Return False if |w| is known to settle neither at one norm nor in proportion to sqrt(gamma).
 
     Numbers show it at once, whereas the formulas of such a step grow for minutes.
     """
@@ -373,20 +403,20 @@ def _scales(mean: MeanStep | HomogeneousStep) -> bool:
     return True
 
 
-def _is_at_rest(mean: MeanStep | HomogeneousStep, point: tuple[sp.Expr, sp.Expr]) -> bool:
-    """Tell if the iterated map reaches a point, at usual numbers and two scales.
+def _iteration_reaches(mean: MeanStep | HomogeneousStep, point: tuple[sp.Expr, sp.Expr]) -> bool:
+    """Tell if the iterated map reaches |w|^4 and the squared step, at usual numbers and two scales.
 
     An orthogonal factor is compared as if it were a sign: the formula has its length and its
     overlap as symbols.
     """
     numbers = usual_values(mean.step.traced)
     return all(
-        _distance_to_rest(mean, point, numbers, gamma, entries) <= MAX_ERROR
+        _distance_to_fixed_point(mean, point, numbers, gamma, entries) <= MAX_ERROR
         for gamma, entries in ((1.0, 1), (3.0, 5))
     )
 
 
-def _distance_to_rest(
+def _distance_to_fixed_point(
     mean: MeanStep | HomogeneousStep,
     point: tuple[sp.Expr, sp.Expr],
     numbers: Mapping[sp.Symbol, float],
@@ -403,8 +433,9 @@ def _distance_to_rest(
     else:
         fixed = mean.fixed_point(numbers, entries, 1.0, gamma)
     values = {**numbers, GAMMA: gamma, DIMENSION: entries, SCALE: 1, SHARE: 1, RANK: entries}
-    fourth, squared = (complex(x.subs(values)) for x in point)
-    error = max(abs(fourth / fixed.norm**4 - 1), abs(squared / fixed.chord**2 - 1))
+    fourth_power, squared_step = (complex(x.subs(values)) for x in point)
+    norm_error = abs(fourth_power / fixed.norm**4 - 1)
+    error = max(norm_error, abs(squared_step / fixed.effective_step**2 - 1))
     return math.inf if math.isnan(error) else error
 
 
@@ -417,12 +448,12 @@ def _refuse_another_point(mean: MeanStep | HomogeneousStep, point: tuple[sp.Expr
     traced = mean.step.traced
     numbers = {**usual_values(traced), **default_values(traced)}
     with suppress(NoEquilibriumError):  # there is nothing to compare where no norm settles
-        distance = _distance_to_rest(mean, point, numbers, 1.0, 1)
+        distance = _distance_to_fixed_point(mean, point, numbers, 1.0, 1)
         if distance > MAX_ERROR_AT_DEFAULTS:
             settings = ", ".join(f"{s}={x:g}" for s, x in numbers.items())
             raise DifferenceError(
                 f"{traced.name}: the closed form is not the point at which the norm settles at "
-                f"{settings}: it is off by {distance:.2g}; `turn_at_rest` gives that point in "
+                f"{settings}: it is off by {distance:.2g}; `equilibrium_turn` gives that point in "
                 "numbers"
             )
 
@@ -436,7 +467,7 @@ def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
     with suppress(ValueError):
         traced.build(numbers)
         return {symbol: numbers[name] for name, symbol in traced.symbolic.items()}
-    return traced.values()
+    return traced.free_values()
 
 
 def without_eps(recipe: str | Recipe) -> dict[str, float]:
@@ -450,11 +481,11 @@ def without_eps(recipe: str | Recipe) -> dict[str, float]:
 MAX_TURN_ERROR = 1e-6
 """Relative difference that rounding may leave between turns at other lengths.
 
-Rounding moves a point at rest by 1e-15 over the decay of one step.
+Rounding moves a stationary point by 1e-15 over the decay of one step.
 """
 
 
-def turn_at_rest(
+def equilibrium_turn(
     recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
 ) -> float:
     """Compute the turn per step of a scale-invariant weight after many steps of random gradients.
@@ -481,24 +512,24 @@ def turn_at_rest(
 
     Raises:
         NoEquilibriumError: the step holds an operation that is not linear in the gradients, or
-            changes with the lengths of gradients, or its angles do not rest.
+            changes with the lengths of gradients, or its angles do not become stationary.
 
     Example:
-        >>> round(turn_at_rest("adamh", lr=0.1, betas=(0.0, 0.99)), 4)  # arctan(0.1)
+        >>> round(equilibrium_turn("adamh", lr=0.1, betas=(0.0, 0.99)), 4)  # arctan(0.1)
         0.0997
-        >>> round(turn_at_rest("adamh", lr=0.1, betas=(0.9, 0.99)), 4)
+        >>> round(equilibrium_turn("adamh", lr=0.1, betas=(0.9, 0.99)), 4)
         0.078
     """
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     static = {**static_arguments_of_run(recipe, numbers), **without_eps(recipe)}
     traced = verified_trace(recipe, **static)
-    return turn_of(traced, traced.values(**numbers | static), shape)
+    return turn_of_trace(traced, traced.free_values(**numbers | static), shape)
 
 
-def turn_of(
+def turn_of_trace(
     traced: Trace, values: Mapping[sp.Symbol, float], shape: Sequence[int] = (64, 64)
 ) -> float:
-    """Return the stationary angle per step of a trace, as `turn_at_rest` does for a recipe.
+    """Return the stationary angle per step of a trace, as `equilibrium_turn` does for a recipe.
 
     Args:
         traced: the trace.
@@ -506,7 +537,7 @@ def turn_of(
         shape: shape of the weight, which matters to orthogonal factors only.
 
     Raises:
-        NoEquilibriumError: as for `turn_at_rest`.
+        NoEquilibriumError: as for `equilibrium_turn`.
         TraceError: the code takes another step at these numbers.
     """
     try:
@@ -560,10 +591,10 @@ def rotational_rate(
     symbol = law.traced.symbols["lr"]
 
     def rate(lr: float) -> float:
-        chord = law.rotation({symbol: lr}, tuple(shape))
-        if chord >= math.sqrt(2):
+        effective_step = law.effective_step({symbol: lr}, tuple(shape))
+        if effective_step >= math.sqrt(2):
             raise NoEquilibriumError(f"{law.name}: at lr={lr:g} a step turns by a right angle")
-        return math.tan(2 * math.asin(chord / 2))
+        return math.tan(2 * math.asin(effective_step / 2))
 
     return rate
 
@@ -578,7 +609,7 @@ def growth_ratio(recipe: str | Recipe | Trace | NormLaw, **hyper_parameters: Any
     |w|^2 / |s|^2, both means.
 
     Args:
-        recipe: as for `norm_growth`, or a law.
+        recipe: a recipe, its registered name, "module:function", a trace, or a law.
         **hyper_parameters: values at which hyper-parameters are fixed.
 
     Raises:
@@ -589,18 +620,18 @@ def growth_ratio(recipe: str | Recipe | Trace | NormLaw, **hyper_parameters: Any
         (1 + beta)/(1 - beta)
     """
     law = recipe if isinstance(recipe, NormLaw) else norm_growth(recipe, **hyper_parameters)
-    if law.constant:
+    if law.sets_norm:
         return sp.S.Zero
     if law.cross == 0:
         return sp.S.One
     retention, cross = (drop_transients(x, law.step) for x in (1 - law.kappa, law.cross))
-    at_rest = momenta_at_rest(law)
-    relative_cross = cross.subs(at_rest) / S.subs(at_rest)
+    stationary = stationary_momenta(law)
+    relative_cross = cross.subs(stationary) / S.subs(stationary)
     return normalize_signs(sp.cancel(1 + 2 * retention * relative_cross))
 
 
-def momenta_at_rest(law: NormLaw) -> dict[sp.Expr, sp.Expr]:
-    """Return the products of the momenta and |g|^2, or |s|^2, at rest; see `find_momenta`.
+def stationary_momenta(law: NormLaw) -> dict[sp.Expr, sp.Expr]:
+    """Return the stationary products of the momenta and |g|^2, or |s|^2; see `find_momenta`.
 
     Raises:
         NoEquilibriumError: they have no closed form.

@@ -132,8 +132,11 @@ def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
         return expression
     open_branches = expression.free_symbols & branches
     if open_branches:
-        names = ", ".join(sorted(map(str, open_branches)))
-        raise NoEquilibriumError(f"{name}: {names} is decided by the count of steps")
+        verb = "depends" if len(open_branches) == 1 else "depend"
+        raise NoEquilibriumError(
+            f"{name}: {' and '.join(sorted(map(str, open_branches)))} {verb} on the step count t, "
+            "so that the norm has no stationary value"
+        )
     powers = {p for p in expression.atoms(sp.Pow) if p.exp.free_symbols & counters}
     for power in powers:
         slopes = [sp.diff(power.exp, counter) for counter in power.exp.free_symbols & counters]
@@ -241,7 +244,7 @@ class MeanStep:
             NoEquilibriumError: the map reaches none.
         """
         function, traced, n_products = self._function, self.step.traced, len(self.pairs)
-        numbers = {**{s: float(x) for s, x in traced.exact_values.items()}, **values}
+        numbers = {**{s: float(x) for s, x in traced.given_values.items()}, **values}
         n_entries = shape if isinstance(shape, int) else math.prod(shape)
         constants = [*(numbers[s] for s in traced.symbols.values()), float(n_entries)]
         rows, columns = (np.array(x) for x in np.triu_indices(len(self.after)))
@@ -291,8 +294,8 @@ class FixedPoint:
     radius: float
 
     @property
-    def chord(self) -> float:
-        """The effective step |w'/|w'| - w/|w||."""
+    def effective_step(self) -> float:
+        """The effective step |w'/|w'| - w/|w||, the chord of the turn."""
         return 2 * math.sin(self.turn / 2)
 
 
@@ -307,8 +310,8 @@ def find_fixed_point(
 
     Args:
         name: name of the recipe.
-        function: from a point to the next one and |w' - w|^2 / |w|^2; the first number of a point
-            is log |w|^2, and all of them are of one size.
+        function: maps a point to the next one and to |w' - w|^2 / |w|^2; the first number of a
+            point is log |w|^2, and all of them are of one size.
         start: the first point.
         values: the hyper-parameters, for the message.
         options: tolerances and limits.
@@ -323,23 +326,23 @@ def find_fixed_point(
                 x, _ = _check_point(function(x), options)
         except (ArithmeticError, ValueError, TypeError, NameError) as error:
             raise NoEquilibriumError(
-                f"{name}: its angles do not rest at {settings}: {error}"
+                f"{name}: its angles do not become stationary at {settings}: {error}"
             ) from error
         with contextlib.suppress(ArithmeticError, ValueError):  # the Newton step may leave the map
             newton_step, plain_step, radius = _newton(function, x, options)
             longest = np.abs(newton_step).max(initial=options.min_square)
             guess = x + newton_step * min(1.0, options.max_newton_step / longest)
-            _, squared_chord = _check_point(function(guess), options)
+            _, squared_step = _check_point(function(guess), options)
             converged = (
                 np.abs(newton_step).max() <= options.newton_tol
                 or plain_step <= options.rounding_tol
             )
             attracts = radius <= 1 + options.difference
             if converged and plain_step <= options.plain_tol and attracts:
-                half_chord = min(math.sqrt(max(squared_chord, 0.0)) / 2, 1.0)
+                half_chord = min(math.sqrt(max(squared_step, 0.0)) / 2, 1.0)
                 return FixedPoint(math.exp(guess[0] / 2), 2 * math.asin(half_chord), radius)
             x = guess
-    raise NoEquilibriumError(f"{name}: its angles do not rest at {settings}")
+    raise NoEquilibriumError(f"{name}: its angles do not become stationary at {settings}")
 
 
 def _newton(

@@ -31,7 +31,7 @@ from spherenorm_theory.symbols import (
     product,
 )
 
-STEP_SQUARED = sp.Dummy("moved", real=True)
+STEP_SQUARED = sp.Dummy("step^2", real=True)
 """|w' - w|^2."""
 G = Norm("g") ** 2
 MAX_UNKNOWNS = 10
@@ -41,7 +41,7 @@ MAX_OPS_WITH_ROOTS = 180
 
 
 def find_stationary_point(mean: MeanStep, kappa: sp.Expr, root: int = 0) -> tuple[sp.Expr, sp.Expr]:
-    """Return |w|^4 and the squared chord |w' - w|^2 / |w|^2 that one step leaves as they are.
+    """Return |w|^4 and the squared effective step |w' - w|^2 / |w|^2 that one step keeps.
 
     Without a second moment, |w| = 1 and |g| is unknown; |g| = gamma / |w| ties it to |w|^4. With
     one, gradients of any length give the same step: v = 1, |g|^2 keeps it, and |w| is unknown.
@@ -56,7 +56,7 @@ def find_stationary_point(mean: MeanStep, kappa: sp.Expr, root: int = 0) -> tupl
     """
     moment, unknown, units = mean.second_moment, G, {Norm("w"): sp.S.One}
     if moment is not None:
-        unknown, units = W, {Norm("g"): sp.sqrt(resting_gradient(mean)), moment: sp.S.One}
+        unknown, units = W, {Norm("g"): sp.sqrt(stationary_gradient(mean)), moment: sp.S.One}
     equations = _equations(mean, kappa, units)
     if moment is None and not sp.Tuple(*equations.values()).has(Norm("g")):
         unknown = W  # normalized gradients: their length does not enter the step
@@ -66,14 +66,14 @@ def find_stationary_point(mean: MeanStep, kappa: sp.Expr, root: int = 0) -> tupl
     point = _solve(mean, [*equations.values()], unknowns, [unknown, STEP_SQUARED], root)
     if unknown == G:
         return normalize_signs(GAMMA**2 / point[G]), normalize_signs(point[STEP_SQUARED])
-    squared_chord = normalize_signs(point[STEP_SQUARED] / point[W])
-    return normalize_signs(point[W] ** 2), squared_chord
+    squared_effective_step = normalize_signs(point[STEP_SQUARED] / point[W])
+    return normalize_signs(point[W] ** 2), squared_effective_step
 
 
 def find_momenta(mean: MeanStep, kappa: sp.Expr) -> dict[sp.Expr, sp.Expr]:
-    """Return the products of the momenta and |g|^2 at rest, at a fixed |w|^2, in terms of |s|^2.
+    """Return the products of the momenta and |g|^2 that a step leaves, at a fixed |w|^2, by |s|^2.
 
-    Where gradients are normalized, |s|^2 is a number at rest, in place of |g|^2.
+    Where gradients are normalized, |s|^2 becomes a number, in place of |g|^2.
 
     Raises:
         NoEquilibriumError: they have no closed form.
@@ -88,7 +88,7 @@ def find_momenta(mean: MeanStep, kappa: sp.Expr) -> dict[sp.Expr, sp.Expr]:
 def _equations(
     mean: MeanStep, kappa: sp.Expr, units: Mapping[sp.Expr, sp.Expr]
 ) -> dict[sp.Expr, sp.Expr]:
-    """Return, for each product, |s|^2 and |w' - w|^2, the expression that is 0 at rest."""
+    """Return, for each product, |s|^2 and |w' - w|^2, the expression that is 0 at the point."""
     step, after, inner = mean.step, mean.after, mean.step.algebra.inner
     drive = after["w"] - Vector.atom("w").scaled(1 - kappa)
     products = {S: inner(drive, drive)}
@@ -105,7 +105,7 @@ def _equations(
 
     def resolve(x: sp.Expr) -> sp.Expr:
         late = drop_transients(step.algebra.expand_products(x), step)
-        return canonical_form(late.subs(units).subs(step.traced.exact_values))
+        return canonical_form(late.subs(units).subs(step.traced.given_values))
 
     return {x: resolve(value) - x.subs(units) for x, value in products.items()}
 
@@ -140,7 +140,7 @@ def refuse_other_decay(step: Step) -> None:
         )
 
 
-def resting_gradient(mean: MeanStep) -> sp.Expr:
+def stationary_gradient(mean: MeanStep) -> sp.Expr:
     """Return |g|^2 at which the second moment stays at 1.
 
     Raises:
@@ -151,18 +151,16 @@ def resting_gradient(mean: MeanStep) -> sp.Expr:
     after = step.algebra.expand_and_simplify(sp.sympify(step.states[moment.name]))
     change = sp.expand(drop_transients(after, step) - moment).subs(G, square)
     slope = sp.cancel(sp.diff(change, square))
-    resting = sp.cancel(-change.subs(square, 0) / slope)
-    other_symbols = resting.free_symbols - {DIMENSION, moment}
+    stationary_square = sp.cancel(-change.subs(square, 0) / slope)
+    other_symbols = stationary_square.free_symbols - {DIMENSION, moment}
     if slope.has(square) or other_symbols:
         names = sorted(map(show, other_symbols - {*step.traced.symbols.values()}))
-        entering = ", ".join(names) or "a number"
-        if resting.has(Norm("w")):
-            entering = "coupled decay"
+        terms = ["coupled decay"] if stationary_square.has(Norm("w")) else names or ["a number"]
         raise NoEquilibriumError(
             f"{step.traced.name}: the second moment {moment} is not of gradients alone "
-            f"({entering} enters it)"
+            f"({', '.join(terms)} enters it)"
         )
-    return resting.subs(moment, 1)
+    return stationary_square.subs(moment, 1)
 
 
 # Systems of polynomial equations
@@ -193,9 +191,12 @@ def _solve(
     wanted_symbols = [x.subs(squares) for x in wanted]
     try:
         solution = _solve_polynomials(in_squares, unknown_symbols, wanted_symbols, root)
-    except (sp.PolynomialError, GrowthError, NonlinearError) as error:
-        reason = error if isinstance(error, GrowthError) else "its equations are no polynomials"
-        raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({reason})") from error
+    except GrowthError as error:
+        raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({error})") from error
+    except (sp.PolynomialError, NonlinearError) as error:
+        raise NoEquilibriumError(
+            f"{mean.step.traced.name}: no closed form (its equations are no polynomials)"
+        ) from error
     to_norms = {dummy: square for square, dummy in squares.items()}
     return {to_norms.get(x, x): value.subs(to_norms) for x, value in solution.items()}
 
@@ -213,7 +214,7 @@ def _solve_polynomials(
     """
     is_large = sum(x.count_ops() for x in equations) > MAX_OPS_WITH_ROOTS
     if is_large and any(not p.exp.is_Integer for x in equations for p in x.atoms(sp.Pow)):
-        raise GrowthError("its equations with roots are too long; try eps=0.0, or turn_at_rest")
+        raise GrowthError("its equations with roots are too long; try eps=0.0, or equilibrium_turn")
     polynomials = [_numerator(x) for x in equations]
     parameters = sp.Tuple(*polynomials).free_symbols - {*unknowns}
     if len(unknowns) > MAX_UNKNOWNS and len(parameters) > 2:

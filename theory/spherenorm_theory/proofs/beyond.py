@@ -9,21 +9,21 @@ from mpmath import betainc, erf, sqrt  # type: ignore[import-untyped]
 
 from spherenorm import Chain, Recipe, Scalar, chain
 from spherenorm import rules as r
-from spherenorm_theory.claim import Claim, Kind, Proof, substitute
+from spherenorm_theory.claim import Claim, Proof, ProofKind, substitute
 from spherenorm_theory.equilibria.equilibrium import (
     Equilibrium,
     equilibrium,
     growth_ratio,
-    momenta_at_rest,
+    stationary_momenta,
 )
 from spherenorm_theory.norm_law import NormLaw, norm_growth
 from spherenorm_theory.proofs.context import (
-    AT_REST,
     CONSTANT,
     W_NEXT,
     WITHOUT_DECAY,
     WM,
     WS,
+    ZERO_INITIAL_MOMENTUM,
     G,
     M,
     P,
@@ -118,7 +118,7 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
         nesterov,
         start={at(WM, 0): sp.S.Zero, at(M, 0): sp.S.Zero},
         step=beta,
-        assuming=(AT_REST, CONSTANT),
+        assuming=(ZERO_INITIAL_MOMENTUM, CONSTANT),
         difference=lr * (positive * at(P, t) + root / 2 * at(Norm("r") ** 2, t)),
     )
     # Within the bound, <w, m> is the bound minus a slack.
@@ -131,7 +131,7 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
             Claim(
                 "the norm never shrinks",
                 statement,
-                Kind.INDUCTION,
+                ProofKind.INDUCTION,
                 {W_NEXT: W + growth.xreplace({WM: within_bound})},
                 gain,
                 hypotheses=bound_claim.hypotheses,
@@ -163,12 +163,12 @@ def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "ad
         cross = sum(a * (b - a) for a, b in zip(weight, new, strict=True))
         about = f"a first step from w = {weight}, with g = {grad}, lr = 1/10"
         relation = sp.Eq(WS, sign * lr)
-        first_steps.append(Claim(about, relation, Kind.DERIVED, {WS: cross, lr: tenth}))
+        first_steps.append(Claim(about, relation, ProofKind.DERIVED, {WS: cross, lr: tenth}))
     smaller_norm = sp.Add(*(x**2 for x in new))
     return Proof(
         "Adam",
         (
-            derived_from("one step", one_step_equation, adam, kind=Kind.IDENTITY),
+            derived_from("one step", one_step_equation, adam, kind=ProofKind.IDENTITY),
             *first_steps,
             derived_from("with the projection", sp.Eq(WS, 0), adamp),
         ),
@@ -191,7 +191,8 @@ def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "ad
 KAPPA = sp.Symbol("kappa", positive=True)
 RATIO_OF_BETA, USUAL_BETA = sp.Function("ratio"), sp.Rational(9, 10)
 RANDOM_GRADIENTS = ("random gradients", CONSTANT)
-TURN_SQUARED, NORM_TO_THE_FOURTH = scalar("turn^2"), Norm("w") ** 4
+SQUARED_STEP, NORM_TO_THE_FOURTH = scalar("step^2"), Norm("w") ** 4
+"""The squared effective step |w'/|w'| - w/|w||^2, and |w|^4."""
 
 
 def ratio_laws() -> Proof:
@@ -204,7 +205,7 @@ def ratio_laws() -> Proof:
     retention, growth = 1 - KAPPA, scalar("growth per step")
     nesterov = norm_growth("sgd", nesterov=True, **WITHOUT_DECAY)
     decoupled, coupled = (norm_growth(name, dampening=0.0) for name in ("sgdw", "sgd"))
-    gradient_square = momenta_at_rest(nesterov)[G]
+    gradient_square = stationary_momenta(nesterov)[G]
     lookahead = beta**2 * (1 + beta - beta**2) / (1 + 2 * beta - 2 * beta**3)
     decoupled_cross = retention * beta / (1 - beta * retention)
     coupled_cross = (
@@ -228,7 +229,9 @@ def ratio_laws() -> Proof:
         ratio = growth_ratio(law)
         substitution = {RATIO: ratio, RATIO_OF_BETA: sp.Lambda(beta, ratio), KAPPA: law.kappa}
         substitution |= {growth: S * ratio, G: gradient_square}
-        return Claim(about, relation, Kind.MEAN_FIELD, substitution, hypotheses=RANDOM_GRADIENTS)
+        return Claim(
+            about, relation, ProofKind.MEAN_FIELD, substitution, hypotheses=RANDOM_GRADIENTS
+        )
 
     return Proof(
         "Ratio laws",
@@ -242,13 +245,14 @@ def equilibria_of_the_literature() -> Proof:
     """The derived equilibria equal those of Wan et al. 2021 and Kosson et al. 2023.
 
     Wan et al., *Spherical Motion Dynamics*: SGD with momentum and coupled decay,
-    |w|^4 = gamma^2 lr / (wd (1-b)(2 - lr wd / (1+b))), rotation sqrt(2 lr wd / (1+b)).
-    Kosson et al., *Rotational Equilibrium*: AdamW, |w|^2 = lr d / (2 wd), rotation
-    sqrt(2 lr wd (1-b1) / (1+b1)).
+    |w|^4 = gamma^2 lr / (wd (1-b)(2 - lr wd / (1+b))), step^2 = 2 lr wd / (1+b).
+    Kosson et al., *Rotational Equilibrium*: AdamW, |w|^2 = lr d / (2 wd),
+    step^2 = 2 lr wd (1-b1) / (1+b1). The effective step is what they call a rotation or an angular
+    update.
     """
     sgdm, sgd = equilibrium("sgd", dampening=0.0), equilibrium("sgd", momentum=0.0, dampening=0.0)
     adamw = equilibrium("adamw", eps=0.0)
-    norm, rotation = map(adamw.leading, (adamw.fourth_power, adamw.squared_rotation))
+    norm, squared_step = map(adamw.leading_term, (adamw.fourth_power, adamw.squared_effective_step))
     wan = GAMMA**2 * lr / (wd * (1 - beta) * (2 - lr * wd / (1 + beta)))
     kosson = 2 * lr * wd * (1 - beta1) / (1 + beta1)
     kosson_norm = (lr * DIMENSION / (2 * wd)) ** 2
@@ -257,42 +261,43 @@ def equilibria_of_the_literature() -> Proof:
     def published_claim(
         about: str, published: sp.Expr, law: Equilibrium, derived: sp.Expr
     ) -> Claim:
-        symbol = NORM_TO_THE_FOURTH if "norm" in about else TURN_SQUARED
+        symbol = NORM_TO_THE_FOURTH if "norm" in about else SQUARED_STEP
         is_published = "Wan" in about or "Kosson" in about
-        kind = Kind.LITERATURE if is_published else Kind.MEAN_FIELD
+        kind = ProofKind.LITERATURE if is_published else ProofKind.MEAN_FIELD
         relation = sp.Eq(symbol, published)
         return Claim(about, relation, kind, {symbol: derived}, hypotheses=law.hypotheses)
 
     cases = (
         ("SGD with momentum, norm (Wan, exactly)", wan, sgdm, sgdm.fourth_power),
         (
-            "SGD with momentum, rotation (Wan, Kosson, exactly)",
+            "SGD with momentum, effective step (Wan, Kosson, exactly)",
             2 * lr * wd / (1 + beta),
             sgdm,
-            sgdm.squared_rotation,
+            sgdm.squared_effective_step,
         ),
-        ("SGD, rotation (Wan, exactly)", 2 * lr * wd, sgd, sgd.squared_rotation),
+        ("SGD, effective step (Wan, exactly)", 2 * lr * wd, sgd, sgd.squared_effective_step),
         ("AdamW, norm (Kosson, for small lr)", kosson_norm, adamw, norm),
-        ("AdamW, rotation (Kosson, for small lr)", kosson, adamw, rotation),
-        ("AdamW, rotation (exactly)", exact, adamw, adamw.squared_rotation),
+        ("AdamW, effective step (Kosson, for small lr)", kosson, adamw, squared_step),
+        ("AdamW, effective step (exactly)", exact, adamw, adamw.squared_effective_step),
     )
     return Proof("Equilibria", tuple(published_claim(*case) for case in cases))
 
 
 def matched_decay() -> Proof:
-    """With equal decay a projected optimizer turns faster: rotation^2 by the decay ratio times 19.
+    """With equal decay a projected optimizer turns faster: step^2 by the decay ratio times 19.
 
-    Without projection the squared rotation has the factor (1 - beta) / (1 + beta), the inverse of
-    Corollary 2.3's; with it, the factor wd_ratio. They match at wd_ratio = (1 - beta) / (1 + beta)
-    = 1/19 for beta = 0.9; the release's 0.1 turns 1.38 times faster.
+    The square of the effective step has the factor (1 - beta) / (1 + beta), the inverse of
+    Corollary 2.3's, without projection, and the factor wd_ratio with it. They match at
+    wd_ratio = (1 - beta) / (1 + beta) = 1/19 for beta = 0.9; the release's 0.1 turns 1.38 times
+    faster.
     """
     adamw, adamp = equilibrium("adamw", eps=0.0), equilibrium("adamp", eps=0.0)
     sgdm, sgdp = equilibrium("sgd", dampening=0.0), equilibrium("sgdp", dampening=0.0)
-    adamw_rotation = adamw.leading(adamw.squared_rotation)
-    (adam_ratio,) = sp.solve(adamp.squared_rotation - adamw_rotation, rho)
-    (sgd_ratio,) = sp.solve(sgdp.squared_rotation - sgdm.squared_rotation, rho)
+    adamw_step = adamw.leading_term(adamw.squared_effective_step)
+    (adam_ratio,) = sp.solve(adamp.squared_effective_step - adamw_step, rho)
+    (sgd_ratio,) = sp.solve(sgdp.squared_effective_step - sgdm.squared_effective_step, rho)
     speed, matched = sp.Function("speed^2"), sp.Function("matched_ratio")
-    derived_speed = sp.Lambda((rho, beta1), sp.cancel(adamp.squared_rotation / adamw_rotation))
+    derived_speed = sp.Lambda((rho, beta1), sp.cancel(adamp.squared_effective_step / adamw_step))
     cases = (
         (
             "AdamP turns as AdamW does (for small lr)",
@@ -307,15 +312,15 @@ def matched_decay() -> Proof:
             RANDOM_GRADIENTS,
         ),
         (
-            "AdamP's rotation",
-            sp.Eq(TURN_SQUARED, 2 * lr * wd * rho),
-            {TURN_SQUARED: adamp.squared_rotation},
+            "AdamP's effective step",
+            sp.Eq(SQUARED_STEP, 2 * lr * wd * rho),
+            {SQUARED_STEP: adamp.squared_effective_step},
             adamp.hypotheses,
         ),
         (
-            "SGDP's rotation",
-            sp.Eq(TURN_SQUARED, 2 * lr * wd * rho / (1 - beta)),
-            {TURN_SQUARED: sgdp.squared_rotation},
+            "SGDP's effective step",
+            sp.Eq(SQUARED_STEP, 2 * lr * wd * rho / (1 - beta)),
+            {SQUARED_STEP: sgdp.squared_effective_step},
             sgdp.hypotheses,
         ),
         (
@@ -334,7 +339,7 @@ def matched_decay() -> Proof:
     return Proof(
         "Matched decay",
         tuple(
-            Claim(about, relation, Kind.MEAN_FIELD, substitution, hypotheses=hypotheses)
+            Claim(about, relation, ProofKind.MEAN_FIELD, substitution, hypotheses=hypotheses)
             for about, relation, substitution, hypotheses in cases
         ),
     )
@@ -447,19 +452,19 @@ def false_positive_law() -> Proof:
         "False positives",
         (
             *(
-                Claim(about, relation, Kind.IDENTITY, substitution, hypotheses=hypotheses)
+                Claim(about, relation, ProofKind.IDENTITY, substitution, hypotheses=hypotheses)
                 for about, relation, substitution in identities
             ),
             Claim(
                 "the threshold of the code",
                 sp.Eq(threshold, delta**2 / d),
-                Kind.DERIVED,
+                ProofKind.DERIVED,
                 {threshold: derive_threshold(3)},
             ),
             Claim(
                 "the exponent of a bound on the kernel",
                 sp.Ge((d - 3) / (2 * d), sp.Rational(1, 4)),
-                Kind.IDENTITY,
+                ProofKind.IDENTITY,
                 {d: 6 + excess},
                 excess / (4 * (6 + excess)),
             ),

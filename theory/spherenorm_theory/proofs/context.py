@@ -19,7 +19,7 @@ from spherenorm_theory.claim import (
     Claim,
     Hypothesis,
     Induction,
-    Kind,
+    ProofKind,
     Refutation,
     Substitution,
     substitute,
@@ -40,7 +40,7 @@ w, g, m = map(Vector.atom, "wgm")
 G, M, P, Q, S, W, W_NEXT = (Norm(name) ** 2 for name in ("g", "m", "p", "q", "s", "w", "w'"))
 WM, WP, WS = (Inner("w", name) for name in "mps")
 
-AT_REST = "m_0 = 0"
+ZERO_INITIAL_MOMENTUM = "m_0 = 0"
 CONSTANT = "lr, momentum constant"
 WITHOUT_DECAY: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
 """Hyper-parameters of the paper's momentum, which has neither decay nor dampening."""
@@ -151,7 +151,7 @@ def derived_from(
     record: ProofContext,
     *lemmas: Claim,
     difference: sp.Expr | None = None,
-    kind: Kind | None = None,
+    kind: ProofKind | None = None,
 ) -> Claim:
     """Claim a relation that follows from the record of a step, and from earlier claims.
 
@@ -160,13 +160,13 @@ def derived_from(
         relation: the relation.
         record: the recorded step.
         *lemmas: equations that were proved before.
-        difference: of an inequality, the greater side minus the smaller one.
+        difference: the greater side minus the smaller one, for an inequality.
         kind: kind of the claim; by default that of an induction among the lemmas, else "derived".
     """
     context = record.with_lemmas(*lemmas)
     if kind is None:
-        by_induction = any(lemma.kind is Kind.INDUCTION for lemma in lemmas)
-        kind = Kind.INDUCTION if by_induction else Kind.DERIVED
+        by_induction = any(lemma.kind is ProofKind.INDUCTION for lemma in lemmas)
+        kind = ProofKind.INDUCTION if by_induction else ProofKind.DERIVED
     certificate = () if difference is None else (difference,)
     return Claim(
         about,
@@ -201,7 +201,7 @@ def by_induction(
         start: the values at time 0.
         step: the factor by which a step multiplies the difference of the sides.
         assuming: the hypotheses of the start, and those under which each step is alike.
-        difference: of an inequality, what a step adds to the difference of its sides.
+        difference: what a step adds to the difference of the sides, for an inequality.
     """
     certificate = () if difference is None else (difference,)
     if isinstance(record, Claim):
@@ -213,7 +213,9 @@ def by_induction(
         hypotheses = _distinct(*record.step.hypotheses, *assuming, *record.hypotheses)
         substitution = record.substitution(*certificate)
     induction = Induction(t, start, after, step)
-    return Claim(about, relation, Kind.INDUCTION, substitution, difference, induction, hypotheses)
+    return Claim(
+        about, relation, ProofKind.INDUCTION, substitution, difference, induction, hypotheses
+    )
 
 
 def _recursion_of(claim: Claim) -> Substitution:
@@ -247,7 +249,8 @@ def step_in_the_plane(
 
     Args:
         recipe: the recipe.
-        weight, grad: vectors of two entries.
+        weight: the weight, two entries.
+        grad: the gradient, two entries.
         *momentum: the momentum before the step; by default the rule's own start.
         **numbers: hyper-parameters.
     """

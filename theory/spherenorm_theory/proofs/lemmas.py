@@ -22,17 +22,17 @@ from torch import Tensor
 
 from spherenorm import Recipe
 from spherenorm.record import record
-from spherenorm_theory.claim import Claim, Kind, Proof
+from spherenorm_theory.claim import Claim, Proof, ProofKind
 from spherenorm_theory.interpreter import interpret
 from spherenorm_theory.norm_law import norm_growth
 from spherenorm_theory.proofs.context import (
-    AT_REST,
     CONSTANT,
     W_NEXT,
     WITHOUT_DECAY,
     WM,
     WP,
     WS,
+    ZERO_INITIAL_MOMENTUM,
     G,
     M,
     P,
@@ -74,19 +74,21 @@ def _normalize(z: Tensor, n_entries: Tensor) -> Tensor:
     return centered / ((centered * centered).sum() / n_entries).sqrt()
 
 
-def _direction(x: Tensor) -> Tensor:
+def _normalize_rows(x: Tensor) -> Tensor:
     return x / (x * x).sum(1, keepdim=True).sqrt()
 
 
-FUNCTIONS: dict[str, Function] = {
+SCALE_INVARIANT_FUNCTIONS: dict[str, Function] = {
     "batch and layer normalization of any pre-activations": (
         lambda z, x, c, n_entries: (x * _normalize(z, n_entries)).sum()
     ),
-    "linear layer of normalized weights": lambda w, x, c, n_entries: (c * _direction(w) * x).sum(),
+    "linear layer of normalized weights": lambda w, x, c, n_entries: (
+        c * _normalize_rows(w) * x
+    ).sum(),
     "weight normalization": lambda w, x, c, n_entries: (
         c * w / (w * w).sum(1, keepdim=True).sqrt() * x
     ).sum(),
-    "cosine loss": lambda w, x, c, n_entries: 1 - (_direction(w) * _direction(x)).sum(),
+    "cosine loss": lambda w, x, c, n_entries: 1 - (_normalize_rows(w) * _normalize_rows(x)).sum(),
 }
 """Scale-invariant functions of a vector w, or of pre-activations z, with data x and a number c.
 
@@ -96,7 +98,7 @@ weight, so that <W, grad_W> = sum <z, grad_z>.
 """
 
 
-def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
+def equation_4(functions: Mapping[str, Function] = SCALE_INVARIANT_FUNCTIONS) -> Proof:
     """Equation 4: a scale-invariant function has a gradient orthogonal to the weight,
 
         0 = d f(c w) / dc = <w, grad f(w)>,    where f(c w) = f(w) for all c > 0.
@@ -105,7 +107,7 @@ def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
     `functions`, from the recorded gradients of autograd, in any dimension and for any data.
 
     Args:
-        functions: functions such as `FUNCTIONS`, by name.
+        functions: functions such as `SCALE_INVARIANT_FUNCTIONS`, by name.
 
     Example:
         >>> equation_4().proved
@@ -115,8 +117,8 @@ def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
     statement = sp.Eq(radial, 0)
 
     any_function = "any function of the direction alone, an instance in three dimensions"
-    cases = {any_function: (Kind.IDENTITY, _radial_part_of_any_function())}
-    cases |= {name: (Kind.DERIVED, radial_part(f)) for name, f in functions.items()}
+    cases = {any_function: (ProofKind.IDENTITY, _radial_part_of_any_function())}
+    cases |= {name: (ProofKind.DERIVED, radial_part(f)) for name, f in functions.items()}
 
     hypotheses = ("f(c w) = f(w) for all c > 0", "no eps")
     return Proof(
@@ -169,10 +171,10 @@ def effective_step(recipe: str | Recipe = "sgd") -> Proof:
     step = norm_growth(recipe, momentum=0.0, **WITHOUT_DECAY).step
     sgd = ProofContext(
         step,
-        vectors={"moved": step.weight - w},
+        vectors={"step": step.weight - w},
         definitions={
             effective: 2 - 2 * Inner("w", "w'") / (W * norm_ratio),
-            approximation: Norm("moved") ** 2 / (W * norm_ratio**2),
+            approximation: Norm("step") ** 2 / (W * norm_ratio**2),
         },
         lemmas={G: x * W / lr**2},
     )
@@ -246,7 +248,7 @@ def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
         sgd,
         start={at(WM, 0): sp.S.Zero, at(M, 0): sp.S.Zero},
         step=beta,
-        assuming=(AT_REST, CONSTANT),
+        assuming=(ZERO_INITIAL_MOMENTUM, CONSTANT),
     )
     return Proof(
         "Lemma 2.2",
@@ -288,7 +290,7 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
         sgd,
         start={at(WM, 0): sp.S.Zero, at(M, 0): sp.S.Zero},
         step=beta,
-        assuming=(AT_REST, "momentum constant"),
+        assuming=(ZERO_INITIAL_MOMENTUM, "momentum constant"),
     )
     # Three steps with the rates 1/2, 1/3, 1/5 and the squared steps 3, 5, 2.
     numbers = {t: sp.Integer(2), beta: sp.Rational(1, 2), at(W, 2): sp.Integer(7)}
@@ -351,12 +353,16 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
         "Corollary 2.3",
         (
             Claim(
-                "the growth ratio", statement, Kind.DERIVED, {RATIO: growth}, hypotheses=hypotheses
+                "the growth ratio",
+                statement,
+                ProofKind.DERIVED,
+                {RATIO: growth},
+                hypotheses=hypotheses,
             ),
             Claim(
                 "its usual value",
                 at_usual_beta,
-                Kind.DERIVED,
+                ProofKind.DERIVED,
                 {ratio_of_beta: sp.Lambda(beta, growth)},
             ),
             recursion,
@@ -413,7 +419,7 @@ def heavy_ball_claim(
     substitution = {later: law.cross / unknown * law.recursion[unknown], WS: law.cross}
     hypotheses = (*law.step.hypotheses, CONSTANT)
     relation = sp.Eq(later, beta * (WS + S))
-    return Claim(about, relation, Kind.DERIVED, substitution, hypotheses=hypotheses)
+    return Claim(about, relation, ProofKind.DERIVED, substitution, hypotheses=hypotheses)
 
 
 def summed_growth(recursion: Claim) -> tuple[Claim, Claim, Claim]:
@@ -436,10 +442,10 @@ def summed_growth(recursion: Claim) -> tuple[Claim, Claim, Claim]:
             recursion,
             start={at(WS, 0): sp.S.Zero},
             step=sp.S.One,
-            assuming=(AT_REST, CONSTANT),
+            assuming=(ZERO_INITIAL_MOMENTUM, CONSTANT),
         ),
-        Claim("the exact deficit", deficit, Kind.DERIVED, {crosses: total.rhs / (1 - beta)}),
-        Claim("the growth ratio, once <w, s> is gone", limit, Kind.DERIVED, {RATIO: growth}),
+        Claim("the exact deficit", deficit, ProofKind.DERIVED, {crosses: total.rhs / (1 - beta)}),
+        Claim("the growth ratio, once <w, s> is gone", limit, ProofKind.DERIVED, {RATIO: growth}),
     )
 
 

@@ -12,7 +12,7 @@ from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.streams import preserved_randomness
+from spherenorm_experiments.task import preserved_randomness
 from spherenorm_paper.adversarial.adversarial import (
     Adversarial,
     Threat,

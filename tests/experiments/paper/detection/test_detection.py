@@ -12,7 +12,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from spherenorm_experiments.lookup import FOLDER
-from spherenorm_experiments.streams import seed_everything
+from spherenorm_experiments.task import seed_everything
 from spherenorm_paper.detection.boxes import average_precision
 from spherenorm_paper.detection.coco import (
     coco,

@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.parametrizations import weight_norm
 
 from spherenorm_experiments.lookup import FOLDER, find_task
-from spherenorm_experiments.streams import seed_everything
+from spherenorm_experiments.task import seed_everything
 from spherenorm_paper.language.language import corpus, windows
 from spherenorm_paper.language.transformer_xl import (
     AdaptiveVocabulary,

@@ -3,20 +3,20 @@
 import itertools
 import math
 
-import byte_model
 import pytest
 import torch
-from byte_model import UNIFORM, ByteModel
-from norm_controls import REST
 from running import run_of
 
 import spherenorm as sn
+from spherenorm_experiments import byte_model
+from spherenorm_experiments.byte_model import ByteModel
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.streams import seed_everything
+from spherenorm_experiments.task import seed_everything
 from spherenorm_experiments.train import Training
 
-BYTES = "byte_model:ByteModel"
+BYTES = "spherenorm_experiments.byte_model:ByteModel"
+REST = {"recipe": "adam", "lr": 2.0**-5, "betas": [0.9, 0.95]}
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_the_loss_is_that_of_a_plain_loop(task, model):
 
 def test_a_model_starts_as_a_uniform_one(task):
     batch = task.first_batch(task.data().train, 8)
-    assert math.isclose(UNIFORM, math.log(128))
-    assert task.loss(task.model(), batch).item() == pytest.approx(UNIFORM, rel=1e-6)
+    assert math.isclose(ByteModel.uniform_loss, math.log(128))
+    assert task.loss(task.model(), batch).item() == pytest.approx(ByteModel.uniform_loss, rel=1e-6)
 
 
 @pytest.fixture

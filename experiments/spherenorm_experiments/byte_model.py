@@ -41,9 +41,6 @@ HEAD = 16
 AUDITED = 4
 """Windows of the audit's batch."""
 
-UNIFORM = math.log(VOCABULARY)
-"""The loss of a uniform model in nats per byte: that of every model before its first step."""
-
 
 @functools.cache
 def source_text(part: str) -> Tensor:
@@ -106,6 +103,7 @@ class ByteModel(Task):
     Attributes:
         width: of the residual stream, a multiple of 16: heads have 16 entries each.
         windows: training windows, of 64 bytes each.
+        uniform_loss: of a uniform model in nats per byte, as every model is before its first step.
     """
 
     width: int = 32
@@ -114,6 +112,7 @@ class ByteModel(Task):
     name = "bytes"
     metric = "minus loss (nats)"
     better = "higher"
+    uniform_loss = math.log(VOCABULARY)
     evaluation_batch = 64
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 8),

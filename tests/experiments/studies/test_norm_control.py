@@ -2,21 +2,20 @@
 
 import math
 
-import norm_controls
+import norm_control
 import numpy as np
 import pytest
 import torch
-from norm_control import NormControl
-from norm_controls import BASES, CONTROLS, mdadam, rotation
+from norm_control import BASES, CONTROLS, NormControl, mdadam, rotation
 
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.probes import MeasuredStep
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Regime, Spec
-from spherenorm_theory import turn_at_rest
+from spherenorm_theory import equilibrium_turn
 from tests.experiments.fabricated import result
 
-BYTES = "byte_model:ByteModel"
+BYTES = "spherenorm_experiments.byte_model:ByteModel"
 STEPS = 100
 VIEWS = {"blocks.0.query.weight": "layer", "blocks.0.value.weight": None, "head.weight": "layer"}
 
@@ -52,12 +51,12 @@ ARM = Place("bytes", "Adam, Hyperball")
 
 def test_a_hyperball_has_a_law_with_momentum():
     betas, lr = {"betas": [0.9, 0.95]}, 1 / 16
-    law = norm_controls.law_with_momentum(Spec(BYTES, "hyperball(adamw)", {"lr": lr, **betas}))
-    assert law(lr) == turn_at_rest("hyperball(adamw)", lr=lr, betas=(0.9, 0.95)) < math.atan(lr)
-    law = norm_controls.law_with_momentum(Spec(BYTES, "hyperball(muon)", {"lr": lr}))
-    assert law(lr) == turn_at_rest("hyperball(muon)", lr=lr) < math.atan(lr)
+    law = norm_control.law_with_momentum(Spec(BYTES, "hyperball(adamw)", {"lr": lr, **betas}))
+    assert law(lr) == equilibrium_turn("hyperball(adamw)", lr=lr, betas=(0.9, 0.95)) < math.atan(lr)
+    law = norm_control.law_with_momentum(Spec(BYTES, "hyperball(muon)", {"lr": lr}))
+    assert law(lr) == equilibrium_turn("hyperball(muon)", lr=lr) < math.atan(lr)
     for recipe, given in (("adamw", betas), ("rotational(adamw)", betas)):
-        assert norm_controls.law_with_momentum(Spec(BYTES, recipe, {"lr": lr, **given})) is None
+        assert norm_control.law_with_momentum(Spec(BYTES, recipe, {"lr": lr, **given})) is None
 
 
 def test_the_probe_measures_each_weight_as_a_whole():
@@ -82,13 +81,13 @@ def test_turns_are_compared_with_the_law_at_the_rate_of_each_step():
         return math.atan(rate(step)) * ((1.0 if place else 1.2) if step >= STEPS / 2 else 9.0)
 
     item = run(spec, turn)(ARM)
-    assert norm_controls.Rotations.of(item).rates == pytest.approx(
+    assert norm_control.Rotations.of(item).rates == pytest.approx(
         [rate(s) for s in range(9, STEPS, 10)]
     )
-    assert norm_controls.turn_over_law(item) == pytest.approx(1.1)
-    law = norm_controls.law_with_momentum
+    assert norm_control.turn_over_law(item) == pytest.approx(1.1)
+    law = norm_control.law_with_momentum
     late = [math.atan(rate(s)) / law(spec)(rate(s)) for s in range(59, STEPS, 10)]
-    assert norm_controls.compare_turn(item, law) == pytest.approx(1.1 * sum(late) / len(late))
+    assert norm_control.compare_turn(item, law) == pytest.approx(1.1 * sum(late) / len(late))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_turns_are_compared_with_the_law_at_the_rate_of_each_step():
     ],
 )
 def test_the_laws_are_those_of_the_literature(recipe, settings, turn):
-    law = norm_controls.law_of(Spec(BYTES, recipe, {"lr": 0.25, **settings}))
+    law = norm_control.law_of(Spec(BYTES, recipe, {"lr": 0.25, **settings}))
     assert (law is None) == (turn is None)
     assert law is None or law(0.25) == pytest.approx(turn, rel=1e-3)
 
@@ -114,29 +113,27 @@ def test_stationary_numbers_are_of_hidden_weights_in_the_second_half():
         return 5.0 if step < 50 else 0.1 * (1 + place)
 
     item = run(hyperball(), turn, norm=lambda step: 2.0 ** (step / 90))(ARM)
-    assert norm_controls.late_turn(item) == pytest.approx(math.sqrt((0.1**2 + 0.2**2) / 2))
-    assert norm_controls.spread_over_layers(item) == pytest.approx(
-        np.std([0.1, 0.2], ddof=1) / 0.15
-    )
-    assert norm_controls.norm_growth(item) == pytest.approx(2.0)
+    assert norm_control.late_turn(item) == pytest.approx(math.sqrt((0.1**2 + 0.2**2) / 2))
+    assert norm_control.spread_over_layers(item) == pytest.approx(np.std([0.1, 0.2], ddof=1) / 0.15)
+    assert norm_control.norm_growth(item) == pytest.approx(2.0)
     views = {"conv.weight": "channel", "next.weight": "channel", "last.weight": None}
     convolutions = run(hyperball(), turn, views=views)(ARM)
-    assert norm_controls.late_turn(convolutions) == pytest.approx(norm_controls.late_turn(item))
-    assert norm_controls.late_turn(run(hyperball(), turn, views={"last.weight": None})(ARM)) is None
+    assert norm_control.late_turn(convolutions) == pytest.approx(norm_control.late_turn(item))
+    assert norm_control.late_turn(run(hyperball(), turn, views={"last.weight": None})(ARM)) is None
 
 
 @pytest.fixture
 def law(monkeypatch):
     """AdamW's turn in equilibrium is twice its rate, and momentum changes nothing on hyperballs."""
-    monkeypatch.setattr(norm_controls, "_turn_at_rest", lambda *given: math.atan(given[-1]))
-    monkeypatch.setattr(norm_controls, "_turn_under_decay", lambda _, rate: 2 * rate)
+    monkeypatch.setattr(norm_control, "_equilibrium_turn", lambda *given: math.atan(given[-1]))
+    monkeypatch.setattr(norm_control, "_turn_under_decay", lambda _, rate: 2 * rate)
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(1.0, "supported"), (1.4, "contradicted")])
 def test_turns_on_their_law_are_told_from_others(law, off, verdict):
     study, items = NormControl(), []
     for trial in study.trials(Plan("evidence"), Runs()):
-        control, predicted = trial.place.arm.split(", ")[1], norm_controls.law_of(trial.spec)
+        control, predicted = trial.place.arm.split(", ")[1], norm_control.law_of(trial.spec)
         base = 0.1 if predicted is None else predicted(trial.spec.hyper_parameters["lr"])
         noise = 1 + 0.002 * math.cos(5 * trial.spec.seed + len(trial.spec.recipe))
         wide = (0.4 if (control == "decay") == (off == 1.0) else 0.1) * noise
