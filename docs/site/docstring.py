@@ -89,11 +89,12 @@ def _broken(block: str) -> str:
     """Return a block whose lines of more than `LINE_LENGTH` break between formulas."""
     lines = []
     for line in block.split("\n"):
-        rest = line
-        while len(rest) > LINE_LENGTH and (end := rest.rfind(",    ", 0, LINE_LENGTH)) > 0:
-            lines.append(rest[: end + 1])
-            rest = rest[end + 1 :].strip()
-        lines.append(rest)
+        formulas = line
+        while len(formulas) > LINE_LENGTH and ",    " in formulas[:LINE_LENGTH]:
+            end = formulas.rindex(",    ", 0, LINE_LENGTH) + 1
+            lines.append(formulas[:end])
+            formulas = formulas[end:].strip()
+        lines.append(formulas)
     return "\n".join(lines)
 
 

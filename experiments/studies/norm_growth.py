@@ -1,4 +1,4 @@
-"""What momentum does to norms: SGD and SGDP at one learning rate, on a small ResNet (`make demo`).
+"""Norm growth of SGD and of SGDP at one learning rate, on a small ResNet (`make demo`).
 
 spherenorm run experiments/studies/norm_growth.py
 """

@@ -27,23 +27,25 @@ class MemoryLayout:
     """
 
     def __init__(self, weights: Sequence[WeightStep]) -> None:
-        self._names, targets, grads = _split_tensors(weights)
-        self._addresses, self._kinds = _addresses(targets), _kinds(weights, [*targets, *grads])
+        self._names, targets, grads = _names_targets_grads(weights)
+        self._addresses, self._layouts = _addresses(targets), _layouts(weights, [*targets, *grads])
         self.grad_addresses = _addresses(grads)
 
     def still_valid(self, weights: Sequence[WeightStep]) -> bool:
         """Return whether nothing has changed but the addresses of gradients, which are updated."""
-        names, targets, grads = _split_tensors(weights)
+        names, targets, grads = _names_targets_grads(weights)
         if names != self._names or _addresses(targets) != self._addresses:
             return False
-        if _kinds(weights, [*targets, *grads]) != self._kinds:
+        if _layouts(weights, [*targets, *grads]) != self._layouts:
             return False
         addresses = _addresses(grads)
         grads_moved, self.grad_addresses = addresses != self.grad_addresses, addresses
         return not (grads_moved and _overlaps([*targets, *grads]).any())
 
 
-def _split_tensors(weights: Sequence[WeightStep]) -> tuple[list[str], list[Tensor], list[Tensor]]:
+def _names_targets_grads(
+    weights: Sequence[WeightStep],
+) -> tuple[list[str], list[Tensor], list[Tensor]]:
     """Return the names of all states, the tensors that a step writes, and the gradients."""
     states = [step.state for step in weights]
     values = chain.from_iterable(state.values() for state in states)
@@ -55,7 +57,7 @@ def _addresses(tensors: Sequence[Tensor]) -> list[int]:
     return list(map(Tensor.data_ptr, tensors))
 
 
-def _kinds(weights: Sequence[WeightStep], tensors: Sequence[Tensor]) -> list[Any]:
+def _layouts(weights: Sequence[WeightStep], tensors: Sequence[Tensor]) -> list[Any]:
     """Return types, dtypes and strides of tensors, and shapes of weights (those of gradients)."""
     weight_tensors, grads = [step.weight for step in weights], [step.grad for step in weights]
     is_negative = [*map(Tensor.is_neg, weight_tensors), *map(Tensor.is_neg, grads)]
@@ -82,7 +84,7 @@ def weights_overlap(weights: Sequence[WeightStep]) -> bool:
 
 def _overlaps(tensors: Sequence[Tensor]) -> Any:
     """Return for each tensor whether its memory overlaps another one's."""
-    spans = np.array([_span(x) for x in tensors], dtype=np.int64).reshape(-1, 2)
+    spans = np.array([_byte_range(x) for x in tensors], dtype=np.int64).reshape(-1, 2)
     order = np.argsort(spans[:, 0], kind="stable")
     order = order[spans[order, 0] < spans[order, 1]]  # tensors with entries
     starts, ends = spans[order].T
@@ -94,7 +96,7 @@ def _overlaps(tensors: Sequence[Tensor]) -> Any:
     return overlapping
 
 
-def _span(x: Tensor) -> tuple[int, int]:
+def _byte_range(x: Tensor) -> tuple[int, int]:
     """Return the addresses of the first byte of `x` and of the byte behind it; (0, 0) if none."""
     start = x.data_ptr() if type(x) in PLAIN_TENSORS else 0
     if not start:
@@ -109,7 +111,7 @@ def why_not_steppable(weight: Tensor, grad: Tensor) -> str | None:
     """Say why no path can write to the weight or read the gradient; None if one can."""
     if grad.is_sparse:
         return "has a sparse gradient; pass sparse=False to its embedding"
-    if is_frozen(weight):
+    if is_readonly(weight):
         return "is an inference tensor, which cannot be changed"
     if grad.shape != weight.shape:
         return (
@@ -138,7 +140,7 @@ def why_not_recordable(step: WeightStep, states: Mapping[str, Any]) -> str | Non
     if grad.dtype is not weight.dtype:
         return f"the gradient is {grad.dtype}, the weight {weight.dtype}"
     if any(x.is_neg() for x in step.tensors()):
-        return "the memory of the weight, the gradient or a state holds its negative"
+        return "the weight, the gradient or a state has torch's negative bit; call resolve_neg()"
     if grad.device != weight.device:
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
     full_states = step.state if step.sharded is None else step.sharded.state
@@ -147,8 +149,8 @@ def why_not_recordable(step: WeightStep, states: Mapping[str, Any]) -> str | Non
         full_shape = full_states[name].shape
         if type(value) is not Tensor or full_shape != shape or value.dtype is not dtype:
             return f"the state {name!r} is not what init returns"
-        if value.device != weight.device or is_frozen(value):
-            return f"the state {name!r} is on another device, or frozen"
+        if value.device != weight.device or is_readonly(value):
+            return f"the state {name!r} is on another device, or an inference tensor"
     return None
 
 
@@ -239,14 +241,14 @@ class PendingWrites:
 
 def _can_write(target: Tensor, value: Tensor) -> bool:
     """Return whether `value` can be written to `target` in place."""
-    if is_expanded(target) or is_frozen(target):
+    if is_expanded(target) or is_readonly(target):
         return False
     if type(target) in PLAIN_TENSORS and type(value) in PLAIN_TENSORS:
         return True  # before `hasattr`, which costs as much as an operation
     return hasattr(target, "device_mesh") == hasattr(value, "device_mesh")
 
 
-def is_frozen(x: Tensor) -> bool:
+def is_readonly(x: Tensor) -> bool:
     """Return whether `x` is an inference tensor, which only inference mode can change."""
     return x.is_inference() and not torch.is_inference_mode_enabled()
 

@@ -79,7 +79,7 @@ def choose_path(key: RuleKey, backend: str, step: WeightStep) -> Path:
             return error_path(key, step, str(error))
         reason = str(error)
     try:
-        _require_stack(key, step, reason)
+        _check_vmap(key, step, reason)
     except Unsupported as error:
         return error_path(key, step, str(error))
     return Path("stack", reason)
@@ -98,7 +98,7 @@ def place_path(key: RuleKey, step: WeightStep, path: Path) -> Path:
     if step.rows_are_whole and _is_entry_by_entry(key, weight):
         reason = f"{path.reason}; each process steps its entries"
         return Path("rule", reason, takes_shard=True)
-    return path if _takes_distributed(key) else Path("owner", path.reason)
+    return path if _supports_dtensor(key) else Path("owner", path.reason)
 
 
 def needs_whole_states(rule: Rule, weight: Any) -> bool:
@@ -109,12 +109,12 @@ def needs_whole_states(rule: Rule, weight: Any) -> bool:
     if any(part.needs_whole_weight for part in rule.walk()):
         return True
     return (
-        not _takes_distributed(key)
+        not _supports_dtensor(key)
         and _graph_or_none(key, weight.dtype, tuple(weight.shape)) is None
     )
 
 
-def _takes_distributed(key: RuleKey) -> bool:
+def _supports_dtensor(key: RuleKey) -> bool:
     """Return whether the rule's own code is written for DTensors, or for sums over weights."""
     rules = [*key.rule.walk()]
     if any(
@@ -129,7 +129,7 @@ def _graph_or_none(key: RuleKey, dtype: torch.dtype, shape: tuple[int, ...]) -> 
     if key.unsupported_because is not None:
         return None
     try:
-        return _graph(key, shape, dtype)
+        return _get_graph(key, shape, dtype)
     except Unsupported:
         return None
 
@@ -165,7 +165,7 @@ def error_path(key: RuleKey, step: WeightStep, reason: str) -> Path:
 
 
 @dataclass(frozen=True)
-class _WeightKind:
+class _ExecutorKey:
     """The part of an executor's kind that is neither rule nor shape.
 
     Attributes:
@@ -190,7 +190,7 @@ def _recorded_path(key: RuleKey, step: WeightStep) -> Path:
     shape, device = tuple(weight.shape), weight.device
     if device.type not in {"cpu", *BATCHED_DEVICES}:
         raise Unsupported(f"no executor is made for {device.type}")
-    graph = _graph(key, shape, weight.dtype)
+    graph = _get_graph(key, shape, weight.dtype)
     reason = why_not_recordable(step, graph.states)
     if reason is not None:
         raise Unsupported(reason)
@@ -231,8 +231,8 @@ def _verified_path(key: RuleKey, step: WeightStep, executor_name: str, how: str)
     """
     weight = step.unsharded_weight
     shape, compiler = tuple(weight.shape), (os.environ.get("CXX"), os.environ.get("PATH"))
-    kind = _WeightKind(weight.dtype, weight.device, executor_name, compiler)
-    executor = _executor(key, shape, kind)
+    kind = _ExecutorKey(weight.dtype, weight.device, executor_name, compiler)
+    executor = _get_executor(key, shape, kind)
     cached(
         ("verified", key.structure, kind, executor.batch_key, executor.program),
         lambda: _print_and_verify(executor, key, shape, kind),
@@ -240,32 +240,32 @@ def _verified_path(key: RuleKey, step: WeightStep, executor_name: str, how: str)
     return Path(executor.name, f"recorded; {how}", executor)
 
 
-def _graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+def _get_graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     return cached(
-        ("graph", *_rule_kind(key, shape, dtype)),
+        ("graph", *_cache_key(key, shape, dtype)),
         lambda: trace(key, shape, dtype),
     )
 
 
-def _rule_kind(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+def _cache_key(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
     defaults = torch.get_default_dtype(), default_device()
     return key.structure, shape, dtype, defaults
 
 
-def _executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> Executor:
+def _get_executor(key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey) -> Executor:
     return cached(
-        ("executor", *_rule_kind(key, shape, kind.dtype), kind),
+        ("executor", *_cache_key(key, shape, kind.dtype), kind),
         lambda: _build_executor(key, shape, kind),
     )
 
 
-def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> Executor:
+def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey) -> Executor:
     """Make the executor of a graph.
 
     Raises:
         Unsupported: there is no kernel.
     """
-    graph = _graph(key, shape, kind.dtype)
+    graph = _get_graph(key, shape, kind.dtype)
     literals = np.array(graph.literals, dtype=np.float64)
     if kind.executor == BatchedExecutor.name:
         return BatchedExecutor(graph, literals)
@@ -278,7 +278,7 @@ def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> 
 
 
 def _print_and_verify(
-    executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind
+    executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey
 ) -> None:
     """Verify an executor; before that, print its code if the environment asks for it."""
     if os.environ.get("SPHERENORM_PRINT_CODE", "0") != "0":
@@ -286,7 +286,7 @@ def _print_and_verify(
     _verify(executor, key, shape, kind)
 
 
-def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> None:
+def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _ExecutorKey) -> None:
     """Compare an executor with the rule's own code, at a small shape if that has the same kernel.
 
     Raises:
@@ -309,7 +309,7 @@ def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _Wei
         verify_storage(executor, twin, key, shape, kind.dtype, kind.device)
 
 
-def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
+def _check_vmap(key: RuleKey, step: WeightStep, reason: str) -> None:
     """Require that vmap takes the step of a weight that cannot be recorded, because of `reason`.
 
     Raises:
@@ -325,7 +325,9 @@ def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
     def verify() -> None:
         small = small_shape(rule, shape)
         try:
-            mismatch = find_mismatch(rule, _run_as_stack(rule), small, weight.dtype, weight.device)
+            mismatch = find_mismatch(
+                rule, _make_stack_runner(rule), small, weight.dtype, weight.device
+            )
         except Exception as error:  # vmap has many errors, and a rule may raise its own
             first_line = str(error).strip().partition("\n")[0]
             raise Unsupported(
@@ -336,10 +338,10 @@ def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
                 f"a stack would give other numbers than the rule's own code: {mismatch}"
             )
 
-    cached(("stack", *_rule_kind(key, shape, weight.dtype), weight.device), verify)
+    cached(("stack", *_cache_key(key, shape, weight.dtype), weight.device), verify)
 
 
-def _run_as_stack(rule: Rule) -> RunStep:
+def _make_stack_runner(rule: Rule) -> RunStep:
     """Step one weight as the first of a stack of two."""
 
     def run(weight: Tensor, grad: Tensor, state: State) -> None:

@@ -139,9 +139,9 @@ class Dispatcher:
                 plan = self._make_plan(keyed_groups)
             mesh_steps = agreement.mesh_steps(plan.all_weights(keyed_groups), sums_first)
         except Exception as error:
-            agreement.tell_failure(error)
+            agreement.broadcast_and_raise(error)
         if add_sums is not None:
-            agreement.begin(mesh_steps)
+            agreement.exchange_inputs(mesh_steps)
         try:
             if add_sums is not None:
                 keyed_groups = [
@@ -151,19 +151,19 @@ class Dispatcher:
             uncompiled = [plan.own_code_weights(i, k.group) for i, k in enumerate(keyed_groups)]
             one_by_one = weights_overlap([w for weights in uncompiled for w, _ in weights])
             results = [
-                self._run_own_code(keyed, [] if one_by_one else weights, overlaps)
+                self._compute_own_code(keyed, [] if one_by_one else weights, overlaps)
                 for keyed, weights, overlaps in zip(
                     keyed_groups, uncompiled, plan.overlaps, strict=True
                 )
             ]
         except Exception as error:
-            agreement.tell_failure(error, after_header=sums_first)
-        received = agreement.begin(mesh_steps, after_header=sums_first)
+            agreement.broadcast_and_raise(error, after_header=sums_first)
+        received = agreement.exchange_inputs(mesh_steps, after_header=sums_first)
         failure = self._run_distributed(keyed_groups, plan, results)
         step_owned = functools.partial(self._step_owned, keyed_groups)
         for mesh_step, new_values in zip(
             mesh_steps,
-            agreement.finish(received, mesh_steps, step_owned, failure),
+            agreement.exchange_results(received, mesh_steps, step_owned, failure),
             strict=True,
         ):
             for position, tensors in new_values.items():
@@ -176,7 +176,7 @@ class Dispatcher:
         for i, keyed in enumerate(keyed_groups):
             if one_by_one:
                 for weight in uncompiled[i]:
-                    self._run_own_code(keyed, [weight], overlaps=True).write_back()
+                    self._compute_own_code(keyed, [weight], overlaps=True).write_back()
             for indices, batch in plan.batches[i]:
                 batch.run([keyed.group.weights[k] for k in indices], keyed.key.scalars)
             results[i].write_back()
@@ -190,7 +190,7 @@ class Dispatcher:
             for i, keyed in enumerate(keyed_groups):
                 for step in plan.distributed_weights(i, keyed.group):
                     whole = step.sharded or step
-                    new_weight, new_state = self._step_alone(keyed, whole)
+                    new_weight, new_state = self._step_one_weight(keyed, whole)
                     results[i].add(whole, new_weight, new_state, replace_states=plan.overlaps[i])
         except Exception as error:
             return error
@@ -234,7 +234,7 @@ class Dispatcher:
                     paths.append(self._choose_paths(keyed, overlaps, len(groups)).paths[0])
                 except BackendError as error:
                     paths.append(Path("error", str(error)))
-        yield from _name_owners(steps, paths)
+        yield from _add_owner_to_reason(steps, paths)
 
     def _make_plan(self, keyed_groups: Sequence[_KeyedGroup]) -> _Plan:
         """Choose the paths of all weights.
@@ -257,7 +257,7 @@ class Dispatcher:
         """Return the group with the paths of its weights."""
         group, key, own_code = keyed.group, keyed.key, keyed.own_code
         if own_code is None and group.backend == "auto":
-            own_code = self._count_rule(key, n_groups)
+            own_code = self._path_if_too_many_rules(key, n_groups)
         if own_code is None and overlaps:
             if group.backend == "compiled":
                 errors = [error_path(key, step, OVERLAP) for step in group.weights]
@@ -272,7 +272,7 @@ class Dispatcher:
         ]
         return replace(keyed, paths=paths)
 
-    def _count_rule(self, key: RuleKey, n_groups: int) -> Path | None:
+    def _path_if_too_many_rules(self, key: RuleKey, n_groups: int) -> Path | None:
         """Count a rule that is to be recorded; return the path "rule" if there are too many."""
         if key.structure in self._recorded_rules:
             return None
@@ -282,7 +282,7 @@ class Dispatcher:
             return None
         return Path("rule", f"{n_recorded} other rules were recorded; a field keeps changing")
 
-    def _run_own_code(
+    def _compute_own_code(
         self, keyed: _KeyedGroup, weights: Sequence[tuple[WeightStep, Path]], overlaps: bool
     ) -> PendingWrites:
         """Step weights of a group by the rule's own code.
@@ -310,11 +310,11 @@ class Dispatcher:
                 rule = keyed.rule_on(stack[0].weight.device)
                 stepped = step_stack(rule, stack, keyed.group.global_sums)
             else:
-                stepped = [self._step_alone(keyed, stack[0])]
+                stepped = [self._step_one_weight(keyed, stack[0])]
             for step, (new_weight, new_state) in zip(stack, stepped, strict=True):
                 yield step, new_weight, new_state
 
-    def _step_alone(self, keyed: _KeyedGroup, step: WeightStep) -> tuple[Tensor, State]:
+    def _step_one_weight(self, keyed: _KeyedGroup, step: WeightStep) -> tuple[Tensor, State]:
         """Return the new weight and state by the rule's own code.
 
         At the first weight of a kind, torch's counts of writes tell whether the rule is pure.
@@ -324,9 +324,9 @@ class Dispatcher:
         kind = keyed.key.structure, weight.shape, weight.dtype
         if kind in self._known_pure:
             return rule.step(weight, grad, state, keyed.group.global_sums)
-        before = _versions(step)
+        before = _write_counts(step)
         result = rule.step(weight, grad, state, keyed.group.global_sums)
-        if before != _versions(step):
+        if before != _write_counts(step):
             raise InPlaceError(
                 f"{type(rule).__name__} writes into what it is given; run "
                 "spherenorm.testing.check on its recipe, which names the rule and argument"
@@ -343,8 +343,8 @@ class _Plan:
     Args:
         keyed_groups: with the paths of their weights.
         overlaps: for each group, whether a tensor of its step shares memory with another one.
-            A plan with overlaps lasts one step, since tensors may be apart at the next.
-        kept_batches: of earlier plans; those of this one are added.
+            A plan with overlaps is_reusable one step, since tensors may be apart at the next.
+        batch_cache: of earlier plans; those of this one are added.
 
     Attributes:
         batches: for each group, the indices of weights and their batch.
@@ -354,16 +354,16 @@ class _Plan:
         self,
         keyed_groups: Sequence[_KeyedGroup],
         overlaps: Sequence[bool],
-        kept_batches: dict[Any, Batch],
+        batch_cache: dict[Any, Batch],
     ) -> None:
         self.overlaps = overlaps
         self._identities = [keyed.identity for keyed in keyed_groups]
         self._paths = [keyed.paths for keyed in keyed_groups]
-        self.batches = [[*_make_batches(keyed, kept_batches)] for keyed in keyed_groups]
+        self.batches = [[*_make_batches(keyed, batch_cache)] for keyed in keyed_groups]
         weights = [step for keyed in keyed_groups for step in keyed.group.weights]
         targets = [x for step in weights for x in (step.weight, *step.state.values())]
-        lasts = not any(overlaps) and all(type(x) in PLAIN_TENSORS for x in targets)
-        self._layout = MemoryLayout(weights) if lasts else None
+        is_reusable = not any(overlaps) and all(type(x) in PLAIN_TENSORS for x in targets)
+        self._layout = MemoryLayout(weights) if is_reusable else None
 
     def still_valid(self, keyed_groups: Sequence[_KeyedGroup]) -> bool:
         """Return whether the plan is that of the weights now; kernels get their gradients then."""
@@ -418,7 +418,7 @@ def _is_dtensor(step: WeightStep) -> bool:
     return step.sharded is not None or hasattr(step.weight, "device_mesh")
 
 
-def _name_owners(steps: Sequence[WeightStep], paths: Sequence[Path]) -> Iterator[Path]:
+def _add_owner_to_reason(steps: Sequence[WeightStep], paths: Sequence[Path]) -> Iterator[Path]:
     """Yield the paths, with the owners of the weights that have one."""
     kinds: dict[Any, dict[int, Any]] = {}
     for i, (step, path) in enumerate(zip(steps, paths, strict=True)):
@@ -439,7 +439,7 @@ def _name_owners(steps: Sequence[WeightStep], paths: Sequence[Path]) -> Iterator
 
 
 def _make_batches(
-    keyed: _KeyedGroup, kept_batches: dict[Any, Batch]
+    keyed: _KeyedGroup, batch_cache: dict[Any, Batch]
 ) -> Iterator[tuple[list[int], Batch]]:
     """Yield the indices of weights that step together, and their batch."""
     weights = keyed.group.weights
@@ -465,10 +465,10 @@ def _make_batches(
             continue
         # (Steps of one rule have one executor for each shape.)
         content = key, tuple(step.weight.shape for step in steps), tuple(executors)
-        batch = kept_batches.pop(content, None) or executor.bind(steps, executors)
-        while len(kept_batches) >= MAX_KEPT_BATCHES:
-            del kept_batches[next(iter(kept_batches))]
-        kept_batches[content] = batch
+        batch = batch_cache.pop(content, None) or executor.bind(steps, executors)
+        while len(batch_cache) >= MAX_KEPT_BATCHES:
+            del batch_cache[next(iter(batch_cache))]
+        batch_cache[content] = batch
         yield indices, batch
 
 
@@ -598,7 +598,7 @@ def _largest_difference(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().where(~same, 0.0).max())
 
 
-def _versions(step: WeightStep) -> list[int]:
+def _write_counts(step: WeightStep) -> list[int]:
     """Return torch's counts of writes to the arguments of a step."""
     return [write_count(x) for x in step.tensors()]
 

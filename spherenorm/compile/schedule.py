@@ -97,7 +97,7 @@ class Schedule:
         graph: of the step.
         pointer_index: the index of each tensor's pointer, by name: weight, gradient, states.
         passes: in order.
-        stage: for each node, the number of passes after which it can be known.
+        passes_before: for each node, the number of passes after which it can be known.
         scalars: the scalar nodes that the outputs depend on, without reductions.
         saved: row sums that one pass saves for later ones, each with its index among those.
     """
@@ -105,7 +105,7 @@ class Schedule:
     graph: StepGraph
     pointer_index: Mapping[str, int]
     passes: tuple[Pass, ...]
-    stage: tuple[int, ...]
+    passes_before: tuple[int, ...]
     scalars: tuple[Node, ...]
     saved: Mapping[int, int]
 
@@ -128,7 +128,7 @@ class Schedule:
 
     def scalars_of(self, stage: int) -> list[Node]:
         """List the scalars that are known after so many passes, and not before."""
-        return [n for n in self.scalars if self.stage[n.index] == stage]
+        return [n for n in self.scalars if self.passes_before[n.index] == stage]
 
     def scalar_arguments(self, users: Iterable[Node]) -> list[int]:
         """List the indices of the scalars that `users` take."""
@@ -150,7 +150,7 @@ def schedule(graph: StepGraph) -> Schedule:
         if graph.nodes[index].extent is not graph.inputs[name].extent:
             raise Unsupported(f"the new {name} has one value for many")
     scheduler = _Scheduler(graph)
-    n_passes = 1 + max(scheduler.stage[index] for index in graph.outputs.values())
+    n_passes = 1 + max(scheduler.passes_before[index] for index in graph.outputs.values())
     passes = tuple(scheduler.next_pass(i) for i in range(n_passes))
     names = ["weight", "grad", *(name for name in graph.outputs if name != "weight")]
     live_scalars = [
@@ -161,7 +161,7 @@ def schedule(graph: StepGraph) -> Schedule:
         graph=graph,
         pointer_index={name: i for i, name in enumerate(names)},
         passes=passes,
-        stage=tuple(scheduler.stage),
+        passes_before=tuple(scheduler.passes_before),
         scalars=tuple(n for n in live_scalars if not _is_reduction(n)),
         saved={index: i for i, index in enumerate(read_back)},
     )
@@ -214,7 +214,7 @@ class _Scheduler:
         alive: indices of the nodes that the outputs depend on.
         gates: for each node the gate without which it is not needed, or None.
         read: indices of the nodes that outputs which a step reads depend on.
-        stage: see `Schedule`.
+        passes_before: see `Schedule`.
         n_read_passes: how many passes reduce for these nodes; the others come after them.
         saved: the row sums that the passes so far have saved.
     """
@@ -223,16 +223,16 @@ class _Scheduler:
         self.graph, self.nodes = graph, graph.nodes
         self.alive, self.gates = find_gates(graph)
         self.read = graph.nodes_of(graph.outputs.keys() - graph.watched)
-        self.stage: list[int] = []
+        self.passes_before: list[int] = []
         self.n_read_passes = 0
         for node in self.nodes:  # nodes of watched outputs alone are the last ones
-            self.stage.append(self._stage_of(node))
+            self.passes_before.append(self._stage_of(node))
             if node.index in self.read:
-                self.n_read_passes = max(self.n_read_passes, self.stage[-1])
+                self.n_read_passes = max(self.n_read_passes, self.passes_before[-1])
         self.saved: set[int] = set()
 
     def _stage_of(self, node: Node) -> int:
-        of_arguments = max((self.stage[a] for a in node.arguments), default=0)
+        of_arguments = max((self.passes_before[a] for a in node.arguments), default=0)
         if not _is_reduction(node):
             return of_arguments
         if node.index not in self.read:
@@ -240,17 +240,19 @@ class _Scheduler:
         # A reduction that a decision may make needless waits for that decision.
         gate = self.gates[node.index]
         if gate is not None and gate[0] < node.index:
-            return 1 + max(of_arguments, self.stage[gate[0]])
+            return 1 + max(of_arguments, self.passes_before[gate[0]])
         return 1 + of_arguments
 
     def next_pass(self, number: int) -> Pass:
         """Return pass `number`; the last one is that of the outputs."""
-        nodes, stage = self.nodes, self.stage
+        nodes, passes_before = self.nodes, self.passes_before
         reductions = tuple(
             enumerate(
                 n
                 for n in nodes
-                if _is_reduction(n) and n.index in self.alive and stage[n.index] == number + 1
+                if _is_reduction(n)
+                and n.index in self.alive
+                and passes_before[n.index] == number + 1
             )
         )
         writes: list[tuple[str, Node]] = []
@@ -286,7 +288,7 @@ class _Scheduler:
         """Return the gate that all reductions of a pass share, if it is known before the pass."""
         gates = {self.gates[n.index] for _, n in reductions}
         gate = gates.pop()
-        if gates or gate is None or self.stage[gate[0]] > number:
+        if gates or gate is None or self.passes_before[gate[0]] > number:
             return None
         return gate
 

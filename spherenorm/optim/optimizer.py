@@ -187,7 +187,7 @@ class RecipeOptimizer(EvalModeMixin):
             with outside_inference_mode(), torch.no_grad():
                 groups, new_states = make_group_steps(self.param_groups, rules, self.state)
         except Exception as error:
-            self._dispatcher.agreement.tell_failure(error)
+            self._dispatcher.agreement.broadcast_and_raise(error)
         old_states = {w: self.state[w] for w in new_states if w in self.state}
         # New states are stored before any weight moves, so that an interrupt leaves every moved
         # weight with its state.

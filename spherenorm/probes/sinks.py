@@ -413,8 +413,10 @@ def _note_dying(trajectories: Sequence[Trajectory]) -> list[Note]:
         remedy = "unless a schedule lowers the rate, a higher one, more decay or a projection"
         beside = ""
     dying = {name: share for name, share in shares.items() if share < limit}
-    left = _span(dying.values(), ".1%")
-    return [Note([*dying], f"the effective step dies: {left} of its start is left{beside}", remedy)]
+    remaining = _span(dying.values(), ".1%")
+    return [
+        Note([*dying], f"the effective step dies: {remaining} of its start is left{beside}", remedy)
+    ]
 
 
 def _note_growth(trajectories: Sequence[Trajectory]) -> list[Note]:
@@ -455,10 +457,10 @@ def _note_turns(trajectories: Sequence[Trajectory]) -> list[Note]:
         if equilibrium > 0 and turn > 0:
             ratios[trajectory.last.weight] = turn / equilibrium
     low, high = 1 / FAR_FROM_EQUILIBRIUM, FAR_FROM_EQUILIBRIUM
-    far = {name: ratio for name, ratio in ratios.items() if not low <= ratio <= high}
-    times = _span(far.values(), ".2g")
+    far_ratios = {name: ratio for name, ratio in ratios.items() if not low <= ratio <= high}
+    times = _span(far_ratios.values(), ".2g")
     observation = f"it turns {times} times as far as in equilibrium"
-    return [Note([*far], observation, "more steps, or a larger lr · weight_decay")]
+    return [Note([*far_ratios], observation, "more steps, or a larger lr · weight_decay")]
 
 
 def _span(values: Iterable[float], form: str) -> str:

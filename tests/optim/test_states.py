@@ -520,6 +520,20 @@ def test_a_row_of_zeros_has_no_gain_to_restart(recipe):
     torch.testing.assert_close(optimizer.state[weight], before, rtol=0, atol=0)
 
 
+def test_an_average_of_directions_restarts_at_the_direction_of_the_new_weight():
+    """Within a `GainAndDirection` the weight of a child is v = w / g, of norm 1 here."""
+    step = sn.rules.StepSize(0.1)
+    direction = sn.chain(step, sn.rules.Lookahead(0.5, 3))
+    rule = sn.rules.GainAndDirection(direction, step, "channel")
+    weight = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
+    _, state = rule.step(weight, torch.tensor([[1.0, -2.0]]).double(), rule.init(weight))
+    written = torch.tensor([[0.0, 2.0]], dtype=torch.float64)
+    restarted = rule.restart_weight_averages(written, state)
+    assert state["slow"].tolist() == [[0.6, 0.8]]
+    assert restarted["slow"].tolist() == [[0.0, 1.0]]
+    assert restarted["gain"].tolist() == [[2.0]]
+
+
 @pytest.mark.parametrize("backend", ["auto", "rule"])
 def test_a_rule_that_is_switched_on_does_not_take_the_state_of_another(backend):
     """With a name each, both keep their own; without, whose a state is cannot be told."""

@@ -18,9 +18,9 @@ from torch import Tensor
 from spherenorm.compile.interface import Path, WeightStep
 from spherenorm.compile.sharded.messages import Header, Members, Status, digest_of
 from spherenorm.compile.sharded.owners import (
-    Route,
+    TensorKinds,
     Tensors,
-    WeightKind,
+    TransferPlan,
     kind_of,
     split_by_bytes,
     tensors_of,
@@ -38,18 +38,18 @@ class DisagreementError(ValueError):
 
 @dataclass(frozen=True)
 class StepPlan:
-    """How a process would step the sharded weights of a mesh.
+    """The way in which a process would step the sharded weights of a mesh.
 
     Attributes:
         paths: the path of each weight that takes part, and what is known of its tensors.
-        kinds: of those that owners step.
+        kinds: the kinds of the weights that owners step.
         has_results: whether a second message follows.
         header_first: whether a message without tensors comes first, since sums over all weights
             are taken before the rules.
     """
 
     paths: Mapping[int, Any] = field(default_factory=dict)
-    kinds: Mapping[int, WeightKind] = field(default_factory=dict)
+    kinds: Mapping[int, TensorKinds] = field(default_factory=dict)
     has_results: bool = False
     header_first: bool = False
 
@@ -77,10 +77,10 @@ class MeshStep:
 
 
 class MeshAgreement:
-    """What the processes of one mesh have agreed on.
+    """The agreement between the processes of one mesh.
 
     Args:
-        mesh: of the weights.
+        mesh: the device mesh of the weights.
 
     Attributes:
         weights: the sharded weights of the mesh, in the order of the optimizer; a weight's index
@@ -93,11 +93,11 @@ class MeshAgreement:
         self._agreed_weights: list[Any] = []
         self._agreed_digest = 0
         self._plan = StepPlan()
-        self._routes: list[Route] = []
+        self._transfer_plans: list[TransferPlan] = []
 
     @property
-    def order(self) -> tuple[int, list[int]]:
-        """All processes take their meshes in this order: those of many processes first."""
+    def sort_key(self) -> tuple[int, list[int]]:
+        """The key by which all processes sort their meshes: those of many processes come first."""
         return -len(self.members.ranks), self.members.ranks
 
     @property
@@ -106,7 +106,7 @@ class MeshAgreement:
         device: torch.device = self.weights[0].device
         return device
 
-    def begin(
+    def exchange_inputs(
         self,
         plan: StepPlan | None,
         local: Mapping[int, Tensors],
@@ -132,17 +132,21 @@ class MeshAgreement:
         """
         while True:
             header = self._header(plan, failure)
-            has_tensors = bool(self._routes) and (after_header or not self._plan.header_first)
-            route = self._routes[0] if has_tensors else None
-            sends_tensors = route is not None and header.status is Status.READY
-            headers, parts = self._exchange_to_owners(header, route, local if sends_tensors else {})
+            has_tensors = bool(self._transfer_plans) and (
+                after_header or not self._plan.header_first
+            )
+            transfer_plan = self._transfer_plans[0] if has_tensors else None
+            sends_tensors = transfer_plan is not None and header.status is Status.READY
+            headers, parts = self._exchange_to_owners(
+                header, transfer_plan, local if sends_tensors else {}
+            )
             self._raise_failures(headers, failure)
             statuses = {header.status for header in headers}
             if Status.OTHER_WEIGHTS in statuses:
                 self._require_equal(headers, "holds other sharded weights than")
                 self._agreed_weights = [*self.weights]
                 self._agreed_digest = header.digest
-                self._plan, self._routes = StepPlan(), []
+                self._plan, self._transfer_plans = StepPlan(), []
                 continue
             self._require_equal_gradients(headers, names)
             if Status.JOINING in statuses:
@@ -159,7 +163,7 @@ class MeshAgreement:
                 continue
             return parts
 
-    def finish(
+    def exchange_results(
         self,
         parts: list[Tensor],
         local: Mapping[int, Tensors],
@@ -169,10 +173,10 @@ class MeshAgreement:
         """Step the owned weights, and exchange the results.
 
         Args:
-            parts: what `begin` has returned.
-            local: as for `begin`.
+            parts: what `exchange_inputs` has returned.
+            local: as for `exchange_inputs`.
             step_owned: steps whole weights; what it raises is raised in all processes.
-            failure: an error of this process since `begin`.
+            failure: an error of this process since `exchange_inputs`.
 
         Returns:
             By position, the new values of the tensors in this process.
@@ -186,20 +190,22 @@ class MeshAgreement:
             if failure is not None:
                 raise failure
             return new_values
-        if not self._routes:
+        if not self._transfer_plans:
             self._exchange_results(None, {}, failure)
-        for i, route in enumerate(self._routes):
+        for i, transfer_plan in enumerate(self._transfer_plans):
             if i:
-                headers, parts = self._exchange_to_owners(Header(Status.READY), route, local)
+                headers, parts = self._exchange_to_owners(
+                    Header(Status.READY), transfer_plan, local
+                )
                 self._raise_failures(headers, None)
             results: dict[int, Tensors] = {}
             if failure is None:
                 try:
-                    results = step_owned(route.unpack(local, parts, self.device))
+                    results = step_owned(transfer_plan.unpack(local, parts, self.device))
                 except Exception as error:  # the other processes wait for the results
                     failure = error
-            result_parts = self._exchange_results(route, results, failure)
-            new_values |= route.unpack_results(results, local, result_parts)
+            result_parts = self._exchange_results(transfer_plan, results, failure)
+            new_values |= transfer_plan.unpack_results(results, local, result_parts)
         return new_values
 
     def _header(self, plan: StepPlan | None, failure: Exception | None) -> Header:
@@ -221,33 +227,38 @@ class MeshAgreement:
     def _adopt(self, plan: StepPlan) -> None:
         self._plan, self._agreed_digest = plan, digest_of(plan)
         buckets = split_by_bytes(plan.kinds, len(self.members.ranks))
-        self._routes = [Route(self.members, {p: plan.kinds[p] for p in b}) for b in buckets]
+        self._transfer_plans = [
+            TransferPlan(self.members, {p: plan.kinds[p] for p in b}) for b in buckets
+        ]
 
     def _exchange_to_owners(
-        self, header: Header, route: Route | None, local: Mapping[int, Tensors]
+        self, header: Header, transfer_plan: TransferPlan | None, local: Mapping[int, Tensors]
     ) -> tuple[list[Header], list[Tensor]]:
         sizes = [0] * len(self.members.ranks)
-        if route is None:
+        if transfer_plan is None:
             return self.members.exchange(header, sizes, sizes, self.device)
-        sizes_out, sizes_in = route.sizes_to_owners()
+        sizes_out, sizes_in = transfer_plan.sizes_to_owners()
         return self.members.exchange(
-            header, sizes_out, sizes_in, self.device, lambda parts: route.pack(local, parts)
+            header, sizes_out, sizes_in, self.device, lambda parts: transfer_plan.pack(local, parts)
         )
 
     def _exchange_results(
-        self, route: Route | None, results: Mapping[int, Tensors], failure: Exception | None
+        self,
+        transfer_plan: TransferPlan | None,
+        results: Mapping[int, Tensors],
+        failure: Exception | None,
     ) -> list[Tensor]:
         header = Header(Status.READY)
         if failure is not None:
             header = Header.of_failure(failure)
         sizes_out = sizes_in = [0] * len(self.members.ranks)
         fill = None
-        if route is not None:
-            sizes_out, sizes_in = route.sizes_of_results()
+        if transfer_plan is not None:
+            sizes_out, sizes_in = transfer_plan.sizes_of_results()
             if failure is None:
 
                 def fill(parts: list[Tensor]) -> None:
-                    route.pack_results(results, parts)
+                    transfer_plan.pack_results(results, parts)
 
         headers, parts = self.members.exchange(header, sizes_out, sizes_in, self.device, fill)
         self._raise_failures(headers, failure)
@@ -275,17 +286,19 @@ class MeshAgreement:
     def _require_equal_gradients(self, headers: Sequence[Header], names: NamesOfWeights) -> None:
         if len({header.has_grad for header in headers}) == 1:
             return
-        lacks = []
+        missing_gradients = []
         for position, weight in enumerate(self._agreed_weights):
             has_grad = [header.has_grad[position] for header in headers]
             missing = [r for r, yes in zip(self.members.ranks, has_grad, strict=True) if not yes]
             if any(has_grad) and missing:
-                lacks.append(f"{names()[weight]} in process {', '.join(map(str, missing))}")
-        more = f" and {len(lacks) - 3} more" if len(lacks) > 3 else ""
+                processes = ", ".join(map(str, missing))
+                missing_gradients.append(f"{names()[weight]} in process {processes}")
+        more = f" and {len(missing_gradients) - 3} more" if len(missing_gradients) > 3 else ""
         raise DisagreementError(
             "a sharded weight must have a gradient in all processes or in none; there is no "
-            f"gradient of {'; '.join(lacks[:3])}{more}; no process has moved a weight. Give the "
-            "weight a gradient of zeros there, or set its gradient to None in all processes"
+            f"gradient of {'; '.join(missing_gradients[:3])}{more}; no process has moved a weight. "
+            "Give the weight a gradient of zeros there, or set its gradient to None in all "
+            "processes"
         )
 
 
@@ -315,7 +328,7 @@ class Agreement:
             if mesh not in self._by_mesh:
                 self._by_mesh[mesh] = MeshAgreement(mesh)
             self._by_mesh[mesh].weights = weights_of_mesh
-        self.meshes = sorted((self._by_mesh[mesh] for mesh in by_mesh), key=lambda m: m.order)
+        self.meshes = sorted((self._by_mesh[mesh] for mesh in by_mesh), key=lambda m: m.sort_key)
 
     def check_gradients(self) -> None:
         """Check that all processes have the same gradients, before the first states are made.
@@ -325,12 +338,12 @@ class Agreement:
         """
         self._begin([None] * len(self.meshes), [{}] * len(self.meshes), None, False)
 
-    def tell_failure(self, failure: Exception, after_header: bool = False) -> NoReturn:
+    def broadcast_and_raise(self, failure: Exception, after_header: bool = False) -> NoReturn:
         """Tell an error of this process to the others; then raise it.
 
         Args:
             failure: the error; one that all processes have raised is not told again.
-            after_header: see `MeshAgreement.begin`.
+            after_header: see `MeshAgreement.exchange_inputs`.
 
         Raises:
             Exception: `failure`.
@@ -358,7 +371,7 @@ class Agreement:
             for i, mesh in enumerate(self.meshes)
             for position, weight in enumerate(mesh.weights)
         }
-        plans: list[tuple[dict[int, Any], dict[int, WeightKind]]] = [({}, {}) for _ in self.meshes]
+        plans: list[tuple[dict[int, Any], dict[int, TensorKinds]]] = [({}, {}) for _ in self.meshes]
         steps = [
             MeshStep(StepPlan(paths, kinds, has_results, header_first)) for paths, kinds in plans
         ]
@@ -375,8 +388,10 @@ class Agreement:
                 steps[i].sources[position] = group, step, path
         return steps
 
-    def begin(self, steps: Sequence[MeshStep], after_header: bool = False) -> list[list[Tensor]]:
-        """Take part in the first message of each mesh; see `MeshAgreement.begin`."""
+    def exchange_inputs(
+        self, steps: Sequence[MeshStep], after_header: bool = False
+    ) -> list[list[Tensor]]:
+        """Take part in the first message of each mesh; see `MeshAgreement.exchange_inputs`."""
         plans = [step.plan for step in steps]
         return self._begin(plans, [step.local for step in steps], None, after_header)
 
@@ -390,21 +405,23 @@ class Agreement:
         received = []
         for mesh, plan, tensors in zip(self.meshes, plans, local, strict=True):
             try:
-                received.append(mesh.begin(plan, tensors, self._names, failure, after_header))
+                received.append(
+                    mesh.exchange_inputs(plan, tensors, self._names, failure, after_header)
+                )
             except Exception as error:
                 failure = failure or error
         if failure is not None:
             raise failure
         return received
 
-    def finish(
+    def exchange_results(
         self,
         received: list[list[Tensor]],
         steps: Sequence[MeshStep],
         step_owned: Callable[[MeshStep, Mapping[int, WeightStep]], dict[int, Tensors]],
         failure: Exception | None,
     ) -> list[dict[int, dict[str, Tensor]]]:
-        """Step the owned weights of each mesh; see `MeshAgreement.finish`.
+        """Step the owned weights of each mesh; see `MeshAgreement.exchange_results`.
 
         The mesh of most processes comes last: what fails in any of them is told there.
         """
@@ -413,7 +430,9 @@ class Agreement:
             try:
                 parts, received[i] = received[i], []
                 step_mesh = functools.partial(step_owned, steps[i])
-                new_values[i] = self.meshes[i].finish(parts, steps[i].local, step_mesh, failure)
+                new_values[i] = self.meshes[i].exchange_results(
+                    parts, steps[i].local, step_mesh, failure
+                )
             except Exception as error:
                 failure = failure or error
         if failure is not None:

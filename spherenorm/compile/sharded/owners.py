@@ -57,11 +57,11 @@ class TensorKind(NamedTuple):
         return [region_at(self.shape, mesh_shape, at, placements) for at in members.coordinates]
 
 
-WeightKind = tuple[TensorKind, ...]
+TensorKinds = tuple[TensorKind, ...]
 """The tensors of one weight's step."""
 
 
-def kind_of(step: WeightStep) -> WeightKind:
+def kind_of(step: WeightStep) -> TensorKinds:
     """Return the kinds of the tensors of a sharded step."""
     sharded = step.sharded or step
     return tuple(
@@ -107,7 +107,7 @@ def step_cost(shape: Sequence[int]) -> float:
     return float(rows * row_length * min(rows, row_length))
 
 
-def split_by_bytes(kinds: Mapping[int, WeightKind], n_processes: int) -> Iterator[list[int]]:
+def split_by_bytes(kinds: Mapping[int, TensorKinds], n_processes: int) -> Iterator[list[int]]:
     """Yield weights, in order, whose tensors are gathered at once; at least one weight each."""
     bucket: list[int] = []
     n_bytes = 0
@@ -122,7 +122,7 @@ def split_by_bytes(kinds: Mapping[int, WeightKind], n_processes: int) -> Iterato
         yield bucket
 
 
-def owners_of(kinds: Mapping[int, WeightKind], n_processes: int) -> dict[int, int]:
+def owners_of(kinds: Mapping[int, TensorKinds], n_processes: int) -> dict[int, int]:
     """Return the owner of each weight, as an index of the mesh's processes."""
     owners: dict[int, int] = {}
     for bucket in split_by_bytes(kinds, n_processes):
@@ -137,8 +137,8 @@ class Piece:
 
     Attributes:
         position: of the weight.
-        kind: of the tensor.
-        region: the block.
+        kind: shape, dtype and placement of the tensor.
+        region: the block that the message holds.
     """
 
     position: int
@@ -146,17 +146,17 @@ class Piece:
     region: Region
 
     @property
-    def room(self) -> int:
+    def padded_nbytes(self) -> int:
         """The bytes that the piece takes in a message."""
         return round_up(self.region.numel * self.kind.dtype.itemsize)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the block is all of the tensor."""
+        """True if the block is all of the tensor."""
         return self.region.lengths == self.kind.shape
 
 
-class Copies:
+class CopyBatch:
     """Copies of tensors that are to be made, those of equal dtypes by one operation."""
 
     def __init__(self) -> None:
@@ -174,20 +174,20 @@ class Copies:
             copy_tensors(targets, sources)
 
 
-class Route:
-    """The ways of the weights of one bucket: to their owners, and back.
+class TransferPlan:
+    """The plan by which the weights of one bucket travel to their owners, and back.
 
     A block that several processes hold is sent by one of them, and returns to all.
 
     Args:
         members: the processes.
-        kinds: of the weights, by position.
+        kinds: the kind of each weight, by its position.
 
     Attributes:
         owned: the positions of the weights that this process owns.
     """
 
-    def __init__(self, members: Members, kinds: Mapping[int, WeightKind]) -> None:
+    def __init__(self, members: Members, kinds: Mapping[int, TensorKinds]) -> None:
         n, self._here = len(members.ranks), members.index
         self._kinds = kinds
         self._outgoing: list[list[Piece]] = [[] for _ in range(n)]
@@ -231,7 +231,7 @@ class Route:
 
     def _sizes(self, pieces: Sequence[Sequence[Piece]]) -> list[int]:
         return [
-            0 if process == self._here else sum(piece.room for piece in of_process)
+            0 if process == self._here else sum(piece.padded_nbytes for piece in of_process)
             for process, of_process in enumerate(pieces)
         ]
 
@@ -242,8 +242,8 @@ class Route:
             local: the tensors of each weight in this process; without those of no gradient.
             parts: to each process.
         """
-        copies = Copies()
-        for process, part, piece in self._placed(self._outgoing, parts):
+        copies = CopyBatch()
+        for process, part, piece in self._iterate_pieces(self._outgoing, parts):
             if process != self._here and piece.position in local:
                 source = local[piece.position][piece.kind.name]
                 copies.add(view_as(part, piece.region.lengths, piece.kind.dtype), source)
@@ -260,8 +260,8 @@ class Route:
             device: of the weights.
         """
         whole: dict[int, dict[str, Tensor]] = {p: {} for p in self.owned if p in local}
-        copies = Copies()
-        for process, part, piece in self._placed(self._incoming, parts):
+        copies = CopyBatch()
+        for process, part, piece in self._iterate_pieces(self._incoming, parts):
             if piece.position not in local:
                 continue
             kind, tensors = piece.kind, whole[piece.position]
@@ -287,8 +287,8 @@ class Route:
 
     def pack_results(self, results: Mapping[int, Tensors], parts: Sequence[Tensor]) -> None:
         """Write the blocks of new weights and states into the parts of the second message."""
-        copies = Copies()
-        for process, part, piece in self._placed(self._results_out, parts):
+        copies = CopyBatch()
+        for process, part, piece in self._iterate_pieces(self._results_out, parts):
             if process != self._here and piece.position in results:
                 source = piece.region.of(results[piece.position][piece.kind.name])
                 copies.add(view_as(part, piece.region.lengths, piece.kind.dtype), source)
@@ -309,7 +309,7 @@ class Route:
             for position, tensors in local.items()
             if position in self._kinds
         }
-        for process, part, piece in self._placed(self._results_in, parts):
+        for process, part, piece in self._iterate_pieces(self._results_in, parts):
             if piece.position not in new_values:
                 continue
             if process == self._here:
@@ -319,7 +319,7 @@ class Route:
             new_values[piece.position][piece.kind.name] = value
         return new_values
 
-    def _placed(
+    def _iterate_pieces(
         self, pieces: Sequence[Sequence[Piece]], parts: Sequence[Tensor]
     ) -> Iterator[tuple[int, Tensor, Piece]]:
         """Yield each process, its part of a message from where a piece begins, and the piece."""
@@ -327,4 +327,4 @@ class Route:
             start = 0
             for piece in of_process:
                 yield process, parts[process][start:], piece
-                start += piece.room
+                start += piece.padded_nbytes
