@@ -22,11 +22,15 @@ def format_assignment(name: str, text: str, max_length: int = MAX_LINE_LENGTH) -
     line = f"{name} = {text}"
     if len(line) <= max_length:
         return line
-    call = ast.parse(text, mode="eval").body
-    if len(text) <= max_length - 4 or not isinstance(call, ast.Call):
-        return f"{name} = (\n    {text}\n)"
-    arguments = [unparse(argument) for argument in (*call.args, *call.keywords)]
-    return join_items(f"{name} = {unparse(call.func)}(", arguments, ")", max_length)
+    expression = ast.parse(text, mode="eval").body
+    fits = len(text) <= max_length - 4
+    if isinstance(expression, ast.Call) and not fits:
+        arguments = [unparse(argument) for argument in (*expression.args, *expression.keywords)]
+        return join_items(f"{name} = {unparse(expression.func)}(", arguments, ")", max_length)
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add) and not fits:
+        left, right = (ast.get_source_segment(text, x) for x in (expression.left, expression.right))
+        return f"{name} = (\n    {left}\n    + {right}\n)"
+    return f"{name} = (\n    {text}\n)"
 
 
 def join_items(head: str, items: Sequence[str], tail: str, max_length: int = 100) -> str:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from spherenorm.numerics import accumulation_dtype, safe_divide
 from spherenorm.rule import Chain, Rule, State, Update, chain
-from spherenorm.support import did_you_mean
 
 WATCH_PREFIX = "watched_"
 """The start of the state key of a watch, which no other rule has."""
@@ -65,10 +64,8 @@ class Watch(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.quantity, str) or self.quantity not in QUANTITIES:
-            hint = did_you_mean(str(self.quantity), QUANTITIES)
             raise ValueError(
-                f"Watch: quantity must be one of {', '.join(QUANTITIES)}, got "
-                f"{self.quantity!r}; {hint}"
+                f"Watch: quantity must be one of {', '.join(QUANTITIES)}, got {self.quantity!r}"
             )
 
     @property

@@ -158,7 +158,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     for name in PROPERTIES:
         if name in only or not only:
             if time.monotonic() - began > QUIET_S:
-                print(f"check {bound.name}: {name} ...", file=sys.stderr, flush=True)
+                sys.stderr.write(f"check {bound.name}: {name} ...\n")
             results.append(_try_promise(name, under_test, results))
     return Report(bound.name, tuple(results))
 

@@ -421,7 +421,6 @@ def by_dims(name, weight):
     return "hidden" if weight.ndim >= 2 else "*"
 
 
-@sn.recipe
 def of_two(lr=0.02, ratio=0.1):
     parts = {"hidden": sn.recipes.muon(lr=lr), "*": sn.recipes.adamp(lr=ratio * lr)}
     return sn.partition(parts, by_dims)

@@ -12,7 +12,13 @@ from spherenorm import rules as r
 from tests.harness import refuses
 
 RULES = sorted(set(r.__all__) - {"InvarianceTest", "UnitSums"})
-INNER = {"rule": r.Sign(), "direction": r.Sign(), "gain": r.Sign(), "rules": (r.Sign(),)}
+INNER = {
+    "quantity": "turn",
+    "rule": r.Sign(),
+    "direction": r.Sign(),
+    "gain": r.Sign(),
+    "rules": (r.Sign(),),
+}
 
 
 def make(name, **given):
