@@ -138,7 +138,7 @@ class Comparison(Study):
         self.extra_claims = list(claims)
         """Claims beside those about the scores."""
         self.scored, self.measures, self.target = scored, dict(measures or {}), target
-        _require(self)
+        _check_study(self)
         self.departures = (*departures, *_excluded_conditions(self))
 
     def claim(self, name: str, relation: str, **more: Any) -> Callable[[Any], Any]:
@@ -187,7 +187,7 @@ class Comparison(Study):
             replace(condition, arms=[*condition.arms, *names] if condition.arms else ())
             for condition in self.conditions
         )
-        _require(study)
+        _check_study(study)
         return study
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
@@ -255,7 +255,7 @@ class Comparison(Study):
         A score whose unit is not given has the one that its runs note. A pair that lacks runs has
         no verdict; one that the tier leaves out has the verdict that its runs would have.
         """
-        return _evaluated(self, runs)
+        return _evaluate_scores(self, runs)
 
 
 def score_claim(
@@ -298,7 +298,7 @@ def speed_claim(condition: Condition, baseline: Arm, arm: Arm, target: Target) -
     )  # fmt: skip
 
 
-def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
+def _evaluate_scores(study: Comparison, runs: Runs) -> list[Decision]:
     claims, scored = list(study.claims), study.comparisons if study.scored else []
     entries = {entry.place: entry for entry in study.arm_results(runs)}
     pairs = [[Place(condition.label, arm.name) for arm in pair[::-1]] for condition, pair in scored]
@@ -331,7 +331,7 @@ def _points(
     """
     arms = [arm for arm in study.arms if condition.has(arm)]
     if plan.real:
-        return [(point, [point.paper]) for point in arms]
+        return [(arm, [arm.paper]) for arm in arms]
     smoke, axes = plan.tier == "smoke", dict[Axis, tuple[float, ...]]()
     if not smoke:
         searches = {arm.name: study.search(arm) for arm in arms}
@@ -414,7 +414,7 @@ def _excluded_conditions(study: Comparison) -> Iterator[tuple[str, str, str, str
         yield condition.place, "in the table", f"not in the {tiers}", why
 
 
-def _require(study: Comparison) -> None:
+def _check_study(study: Comparison) -> None:
     """Refuse names that say two things or none, before anything runs."""
     labels, names = [c.label for c in study.conditions], [c.name for c in study.arms]
     for part, names_given in (("conditions", labels), ("arms", names)):
@@ -432,7 +432,7 @@ def _require(study: Comparison) -> None:
                 raise ValueError(f"{lack}, which {arm.name} searches")
 
 
-def require_known(recipe: str, names: Iterable[str]) -> None:
+def check_names_exist(recipe: str, names: Iterable[str]) -> None:
     """Refuse a hyper-parameter that a recipe lacks."""
     hyper_parameters = load_recipe(recipe).defaults
     for name in names:
@@ -461,7 +461,7 @@ Size = tuple[str, tuple[float, ...]]
 """An option of a task, and its values."""
 
 
-def _names(text: Any) -> Any:
+def _parse_names(text: Any) -> Any:
     """Return the names of "a, b,module:c"."""
     names = split_at_commas(text) if isinstance(text, str) else text
     if "" in names:
@@ -469,7 +469,7 @@ def _names(text: Any) -> Any:
     return names
 
 
-def _ranges(entries: Any) -> Any:
+def _parse_ranges(entries: Any) -> Any:
     """Return the ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
 
     A name may have an optimizer before it, "sgd:lr" or "module:recipe:lr".
@@ -492,7 +492,7 @@ def _ranges(entries: Any) -> Any:
     return ranges
 
 
-def _target(text: Any) -> Any:
+def _parse_target(text: Any) -> Any:
     """Return the target of "loss=2.1"."""
     if not isinstance(text, str):
         return text
@@ -506,7 +506,7 @@ def _target(text: Any) -> Any:
     return metric, value
 
 
-def _sizes(text: Any) -> Any:
+def _parse_sizes(text: Any) -> Any:
     """Return the option and the values of "width=16,32"."""
     if not isinstance(text, str):
         return text
@@ -560,17 +560,17 @@ class CompareRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: str
-    optimizers: Annotated[tuple[str, ...], BeforeValidator(_names)]
-    search: Annotated[dict[str, Range], BeforeValidator(_ranges)]
+    optimizers: Annotated[tuple[str, ...], BeforeValidator(_parse_names)]
+    search: Annotated[dict[str, Range], BeforeValidator(_parse_ranges)]
     trials: Annotated[int, Field(ge=1)] = 8
     baseline: str = ""
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     fixed: dict[str, Any] = {}
-    target: Annotated[tuple[str, float] | None, BeforeValidator(_target)] = None
-    sizes: Annotated[Size | None, BeforeValidator(_sizes)] = None
+    target: Annotated[tuple[str, float] | None, BeforeValidator(_parse_target)] = None
+    sizes: Annotated[Size | None, BeforeValidator(_parse_sizes)] = None
 
     @model_validator(mode="after")
-    def _fits(self) -> CompareRequest:
+    def _check_together(self) -> CompareRequest:
         listed = ",".join(self.optimizers)
         if len(self.optimizers) < 2:
             raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
@@ -621,7 +621,7 @@ class CompareRequest(BaseModel):
         if self.target is not None:
             self._require_target(self.target[0])
         for name in self.optimizers:
-            require_known(
+            check_names_exist(
                 name,
                 [
                     *options_for_optimizer(self.search, name),

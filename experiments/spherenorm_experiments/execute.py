@@ -156,7 +156,11 @@ def execute(
             with job.folder.lock(wait):
                 job.folder.delete_leftovers()
                 state = ranks.broadcast(job.state())
-                return _run_locked(job, runner, ranks) if state is None else _cached(job, state)
+                return (
+                    _run_locked(job, runner, ranks)
+                    if state is None
+                    else _outcome_of_finished(job, state)
+                )
         except Busy:
             return Outcome(job.name, ranks.broadcast("busy"))
 
@@ -228,7 +232,7 @@ def _launch_torchrun(job: Job, runner: Runner, wait: float) -> Outcome:
     process is killed, they end with it.
     """
     if (state := job.state()) is not None:
-        return _cached(job, state)
+        return _outcome_of_finished(job, state)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "request.json"
         path.write_text(launch_request(job.first, runner, wait), encoding="utf-8")
@@ -254,7 +258,7 @@ def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
     return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
 
 
-def _cached(job: Job, state: str) -> Outcome:
+def _outcome_of_finished(job: Job, state: str) -> Outcome:
     """Return the outcome of runs that had ended."""
     if not job.folder.status():
         job.folder.write_status(state)
@@ -313,9 +317,9 @@ def _commit() -> str:
     folder = Path(__file__).parent
     if not any((parent / ".git").exists() for parent in folder.parents):
         return ""
-    described = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+")
+    git_command = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+")
     with suppress(OSError, subprocess.SubprocessError):
-        result = subprocess.run(described, capture_output=True, text=True, check=True, timeout=10)
+        result = subprocess.run(git_command, capture_output=True, text=True, check=True, timeout=10)
         return result.stdout.strip()
     return ""
 

@@ -148,7 +148,7 @@ def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for claim in claims:
         quoted = f": {claim['quotation']}" if claim["quotation"] else ""
-        p = "" if claim["shown_p"] is None else f"{claim['shown_p']:.2g}"
+        p = "" if claim["printed_p"] is None else f"{claim['printed_p']:.2g}"
         text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
         label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
         rows.append(

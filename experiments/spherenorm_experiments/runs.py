@@ -227,7 +227,7 @@ class Runs:
         ratio = frame.norm_last / frame.norm_start.where(frame.norm_start != 0)
         frame["growth"] = ratio.mask(diverged, math.inf)
         falling = frame.better == "lower"
-        _turn_worst(frame, falling)
+        _flip_worst_score(frame, falling)
         frame["goodness"] = frame.validation.mask(falling, -frame.validation)
         return frame.copy()  # whose columns lie together: views of it are made often
 
@@ -342,12 +342,12 @@ def _chosen_by(reference: pd.DataFrame, arm_runs: pd.DataFrame) -> pd.DataFrame:
     unscored = chosen.index.isin(reference.index[reference.goodness == -math.inf])
     for name, worst in WORST.items():  # a seed without a choice has no number there
         chosen[name] = chosen[name].mask(unscored, worst)
-    _turn_worst(chosen, unscored & (chosen.better == "lower"))
+    _flip_worst_score(chosen, unscored & (chosen.better == "lower"))
     chosen["goodness"] = chosen.goodness.mask(unscored, -math.inf)
     return chosen
 
 
-def _turn_worst(frame: pd.DataFrame, falling: pd.Series) -> None:
+def _flip_worst_score(frame: pd.DataFrame, falling: pd.Series) -> None:
     """Make the worst score plus infinity in the rows whose score falls as a model improves."""
     if not falling.any():
         return

@@ -444,7 +444,7 @@ class Decision:
         return words.get(self.verdict, str(self.verdict))
 
     @property
-    def shown_p(self) -> float | None:
+    def printed_p(self) -> float | None:
         """The adjusted p-value that the verdict rests on; None where no such test decides.
 
         None for numbers without randomness and for equal ones. "Equivalent" rests on
@@ -508,7 +508,7 @@ class Decision:
             "is_performance": claim.is_performance,
             "primary": claim.primary,
             "p": self.p,
-            "shown_p": self.shown_p,
+            "printed_p": self.printed_p,
             "detectable": self.detectable,
             "detectable_text": self.detectable_text,
             "region": [e if math.isfinite(e) else None for e in (region.low, region.high)],
@@ -598,18 +598,20 @@ def estimate(
         limits: of what the number may be; the interval is cut there.
         lost_word: says what befell the runs without a size.
     """
-    sized = _sized(values, scale, ratio)
+    sized = _finite_test_values(values, scale, ratio)
     sample = sized.tolist()
-    low, high = np.clip([_outer(end, scale, ratio) for end in interval(sample)], *limits).tolist()
+    low, high = np.clip(
+        [_from_test_scale(end, scale, ratio) for end in interval(sample)], *limits
+    ).tolist()
     n_lost = len(values) - len(sample)
     return Cell(
-        _outer(mean(sample), scale, ratio), form,
+        _from_test_scale(mean(sample), scale, ratio), form,
         interval=None if math.isnan(low) else (low, high), n=len(sample),
         diverged=n_lost, lost_word=lost_word, prefix="×" if ratio else "", unit=unit,
     )  # fmt: skip
 
 
-def _sized(values: pd.Series, scale: float, ratio: bool) -> np.ndarray:
+def _finite_test_values(values: pd.Series, scale: float, ratio: bool) -> np.ndarray:
     """Return the numbers that have a size, in units of the scale; of ratios their logarithms."""
     scaled = _in_scale(values, scale)
     sized: np.ndarray = scaled[np.isfinite(scaled) & ((scaled > 0) | (not ratio))]
@@ -621,12 +623,12 @@ def _in_scale(values: pd.Series, scale: float) -> np.ndarray:
     return np.where(np.abs(scaled) < ROUNDING, 0.0, scaled)
 
 
-def _outer(value: float, scale: float, ratio: bool) -> float:
+def _from_test_scale(value: float, scale: float, ratio: bool) -> float:
     """Return a number of the test as the reader has it."""
     return math.exp(value) if ratio else value * scale
 
 
-def _inner(end: float, scale: float, ratio: bool) -> float:
+def _to_test_scale(end: float, scale: float, ratio: bool) -> float:
     """Return an end of a region as the test has it."""
     if ratio:  # of positive numbers, which an end below zero does not bound
         return math.log(end) if end > 0 else -math.inf
@@ -665,7 +667,7 @@ def _test_series(
         scale: see `rounding_scale`.
     """
     claim = decision.claim
-    inner = functools.partial(_inner, scale=scale, ratio=claim.ratio)
+    inner = functools.partial(_to_test_scale, scale=scale, ratio=claim.ratio)
     form = "+.3g" if not claim.ratio and claim.bound == 0 else ".3g"
     number = estimate(
         series,
@@ -676,7 +678,10 @@ def _test_series(
         unit=claim.unit,
         lost_word=claim.lost_word,
     )
-    values, sample = _in_scale(series, scale), _sized(series, scale, claim.ratio).tolist()
+    values, sample = (
+        _in_scale(series, scale),
+        _finite_test_values(series, scale, claim.ratio).tolist(),
+    )
     region = claim.region.map(inner)
     has_lost = len(sample) < len(values)
     if has_lost or any(value * scale in claim.limits for value in values):  # a sign, and no size
@@ -697,7 +702,9 @@ def _test_series(
         numbers=[number],
         number_text=str(number),
         seeds=len(values),
-        detail=joined(decision.detail, few, _raised(len(values), seed_counts, min_seeds)),
+        detail=joined(
+            decision.detail, few, _describe_added_seeds(len(values), seed_counts, min_seeds)
+        ),
         detectable=_detectable(sample, scale, claim.ratio),
         supported=supported,
         p=None if few else p,
@@ -713,7 +720,7 @@ def _detectable(sample: Sequence[float], scale: float, ratio: bool) -> float | N
     return math.exp(effect) if ratio else scale * effect
 
 
-def _raised(count: int, seed_counts: Sequence[int], min_seeds: int) -> str:
+def _describe_added_seeds(count: int, seed_counts: Sequence[int], min_seeds: int) -> str:
     """Say how the number of seeds grew, if a verdict was possible before."""
     counts = sorted({min(number, count) for number in seed_counts})
     counts = [count for count in counts if count >= min_seeds]
@@ -737,7 +744,7 @@ def claims_table(decisions: Sequence[Decision]) -> Table:
                 str(decision.claim.cites),
                 decision.verdict,
             ),
-            Cell(decision.shown_p, ".2g", missing=""),
+            Cell(decision.printed_p, ".2g", missing=""),
             decision.numbers[0] if decision.numbers else "",
             *(
                 decision.number_text,
