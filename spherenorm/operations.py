@@ -46,7 +46,7 @@ Column = Literal["cpp", "export", "law"]
 
 
 class Form(enum.Enum):
-    """Where a backend finds an operation that is not written in the backend's column."""
+    """The place of an operation that is not written in a backend's column."""
 
     DERIVED = enum.auto()
     REGISTERED = enum.auto()

@@ -27,7 +27,7 @@ LabelFunction = Callable[[str, Tensor], str]
 
 
 class _RoleOfParameter(Protocol):
-    """What `spherenorm.roles` says of one parameter."""
+    """A finding of `spherenorm.roles` on one parameter."""
 
     @property
     def name(self) -> str:

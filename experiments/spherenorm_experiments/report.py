@@ -109,7 +109,7 @@ class Section:
 
     @functools.cached_property
     def summary(self) -> Sequence[str]:
-        """What came out, in the study's own sentences; none if it has none."""
+        """The study's own sentences on what came out; none if it has none."""
         return self.study.summary(self.results, self.decisions)
 
 

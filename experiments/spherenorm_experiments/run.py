@@ -1,4 +1,4 @@
-"""What is executed, and by whom: runs, the jobs that they form, and the processes of a run.
+"""Runs and who executes them: runs, the jobs that they form, and the processes of a run.
 
 `Run` is a spec of which every name has been looked up, `Job` the runs of one computation, `Runner`
 the flags of its execution, and `Outcome` its end. `Ranks` are the processes that train one run

@@ -1,4 +1,4 @@
-"""What numbers say of a claim: the one module that decides, with its statistics.
+"""Verdicts of numbers on claims: the one module that decides, with its statistics.
 
 A claim says that a mean over seeds lies in a region: above a bound, below it, or near it. Its
 number is a function of the runs, a Series by seed. `evaluate_claim` tests it,
@@ -35,7 +35,7 @@ from spherenorm_experiments.tables import Cell, Table
 
 
 class Verdict(StrEnum):
-    """What the runs say of a claim."""
+    """The verdict of the runs on a claim."""
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"

@@ -1,4 +1,4 @@
-"""What a measured step computes on the device: inner products of units, and spectra of matrices.
+"""Numbers that a measured step computes on its device: products of units, spectra of matrices.
 
 `Scratch.inner_products` has <w, w>, <w, d>, <w, g>, <d, d> and <g, g>, with d = w' - w, from which
 norms, turns and cosines follow. They are sums in float64.
