@@ -271,7 +271,7 @@ _NO_LAW = NotHere("no recipe with a law has it")
 _MATRICES = "a graph has values per entry, row or weight, and no matrices"
 _SHAPES = "a graph does not know where in the weight an entry is"
 _BITS = "a graph has no whole numbers, whose products wrap around"
-_NO_FORMAL = NotHere("it has no rule on formal vectors")
+_NO_FORMAL = NotHere("no law needs it yet")
 
 _ROWS = (
     # Arithmetic.
