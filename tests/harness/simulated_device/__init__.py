@@ -7,6 +7,8 @@ tests use it in processes of their own; building it takes a minute once, torch k
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import types
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,7 @@ def load() -> Any:
     Returns:
         The extension: `waits()` since `reset_waits()` by operation, `set_float64(supported)`.
     """
-    from torch.utils.cpp_extension import load as build
-
-    source = Path(__file__).with_name("device.cpp")
-    extension = build("spherenorm_simulated_device", [str(source)], extra_cflags=["-O1", "-g0"])
+    extension = _build()
     torch.utils.rename_privateuse1_backend("sim")
     module: Any = types.ModuleType("torch.sim")
     module.is_available = module.is_initialized = lambda: True
@@ -42,6 +41,25 @@ def load() -> Any:
     torch._register_device_module("sim", module)
     torch.utils.generate_methods_for_privateuse1_backend()
     return extension
+
+
+def _build() -> Any:
+    """Compile the extension, or load it if that has been done.
+
+    The system lets go of `flock` when a process dies. torch's own lock is a file, which a process
+    that is killed leaves behind, and for which every later one would wait.
+    """
+    from torch.utils.cpp_extension import load as build
+
+    name, source = "spherenorm_simulated_device", Path(__file__).with_name("device.cpp")
+    digest = hashlib.sha256(source.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
+    folder = Path.home() / ".cache" / name / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{digest}.flock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (folder / "lock").unlink(missing_ok=True)
+        flags = ["-O1", "-g0"]
+        return build(name, [str(source)], extra_cflags=flags, build_directory=str(folder))
 
 
 def _rng_state(device: str = "sim") -> Tensor:
