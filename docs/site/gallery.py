@@ -225,6 +225,7 @@ RULE_FAMILIES = {
     "basic": "Step size, clipping and the like",
     "structure": "Parts of a tensor, and rules around rules",
     "precision": "Storage of states",
+    "watch": "Numbers between two rules",
 }
 """Titles of the families of rules, by the module of `spherenorm.rules` that defines them."""
 

@@ -11,10 +11,23 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.comparison import Arm, Comparison, Condition
-from spherenorm_experiments.pictures import Picture, add_band, color_of, empty_figure
-from spherenorm_experiments.runs import RecordedNumber, Result, Runs, number
-from spherenorm_experiments.verdict import Claim, Decision, Verdict, estimate
+from spherenorm_experiments import (
+    Arm,
+    Claim,
+    Comparison,
+    Condition,
+    Decision,
+    Picture,
+    RecordedNumber,
+    Result,
+    Runs,
+    Verdict,
+    add_band,
+    color_of,
+    empty_figure,
+    estimate,
+    number,
+)
 
 LR, MOMENTUM = 0.5, 0.9
 """A rate at which SGD's norms grow: with a tenth of it they hardly do."""

@@ -33,7 +33,7 @@ def export(recipe: str | Recipe | Partition, name: str | None = None, /, **setti
     Of a partition, or of a recipe that returns one, the file has the steps of all labels, and its
     class takes param_groups with a label each:
 
-        Both([{"label": "matrix", "params": hidden}, {"label": "*", "params": rest, "lr": 1e-3}])
+        Both([{"label": "matrix", "params": matrices}, {"label": "*", "params": others}])
 
     Args:
         recipe: a recipe, its name, or "module:function"; or a partition, whose labels have recipes.

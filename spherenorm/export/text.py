@@ -28,8 +28,9 @@ def format_assignment(name: str, text: str, max_length: int = MAX_LINE_LENGTH) -
         arguments = [unparse(argument) for argument in (*expression.args, *expression.keywords)]
         return join_items(f"{name} = {unparse(expression.func)}(", arguments, ")", max_length)
     if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add) and not fits:
-        left, right = (ast.get_source_segment(text, x) for x in (expression.left, expression.right))
-        return f"{name} = (\n    {left}\n    + {right}\n)"
+        first_term = ast.get_source_segment(text, expression.left)
+        last_term = ast.get_source_segment(text, expression.right)
+        return f"{name} = (\n    {first_term}\n    + {last_term}\n)"
     return f"{name} = (\n    {text}\n)"
 
 

@@ -180,6 +180,7 @@ FOREIGN_NAMES = {
     "spherenorm/audit/transfer.py": {"MuReadout"},
     "tutorial.md": {"my_optimizers.py"},
     "spherenorm/compile/code.py": {"passN(part)"},
+    "spherenorm/compile/cuda/code.py": {"passN(part)"},
     "spherenorm/optim/param_groups.py": {"use_muon"},
     "spherenorm/optim/optimizer.py": {"use_muon"},
     "spherenorm/contrib/__init__.py": {

@@ -121,7 +121,7 @@ def check(form, settings, case):
 
 def test_every_rule_has_a_formula():
     elsewhere = {"InvarianceTest", "UnitSums", "ScaleInvarianceTest", "AccumulatedInvarianceTest"}
-    elsewhere |= {"LowPrecisionState", "StochasticRounding", "Blocks"}
+    elsewhere |= {"LowPrecisionState", "StochasticRounding", "Blocks", "Watch"}
     matrices = {
         "Orthogonalize",
         "OrthogonalityRegularization",

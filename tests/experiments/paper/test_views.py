@@ -18,6 +18,9 @@ from spherenorm_paper.shared.resnet import ResNet
 NONE = "(?!)"
 
 
+BYTES = "spherenorm_experiments.byte_model:ByteModel"
+
+
 def of_task(name, **options):
     def built():
         task = find_task(name, options)
@@ -68,7 +71,7 @@ ROWS = {
     "transformer, weight norm": (lambda: transformer(True), r"layers\..*", NONE),
     "digits": (of_task("digits", variant="plain"), r"[012]\.0", NONE),
     "digits, residual": (of_task("digits", variant="residual"), r"(?!3).*", NONE),
-    "bytes": (of_task("byte_model:ByteModel", windows=24), NONE, r"blocks\.\d\.(query|key)"),
+    "bytes": (of_task(BYTES, windows=24), NONE, r"blocks\.\d\.(query|key)"),
     "debiasing, digits": (of_task("debiasing"), r"(?!.*head).*", NONE),
     "debiasing, stripes": (of_task("debiasing", data_set="stripes"), r"(?!.*head).*", NONE),
     "tagging": (of_task("tagging"), r"(?!head|.*filters).*", NONE),

@@ -118,11 +118,13 @@ def test_resume_ends_with_the_verdict_and_the_page_as_compare_does(stores):
     assert rest[-1] == f"page: {next(out.glob('compare*.html'))}"
 
 
-def test_lines_say_every_tenth_of_the_runs_where_no_bar_is_shown(stores):
+def test_lines_say_how_many_runs_have_ended_where_no_bar_is_shown(stores):
+    """At most one line for each tenth of them; quick runs may end several between two looks."""
     lines = [line for line in stores[RISING][1].stderr.splitlines() if " of 36 runs" in line]
-    ended = [int(line.split()[0]) for line in lines]
-    assert ended == sorted(set(ended))
-    assert [10 * count // 36 for count in ended] == list(range(1, 11))
+    tenths = [10 * int(line.split()[0]) // 36 for line in lines]
+    assert tenths
+    assert tenths == sorted(set(tenths))
+    assert all(line.endswith(" s so far") for line in lines)
 
 
 def test_the_known_best_rate_is_taken(tmp_path):
@@ -131,7 +133,7 @@ def test_the_known_best_rate_is_taken(tmp_path):
     printed = compare(tmp_path, task, *more, optimizers="sgd,adamw", seeds="0:2")
     assert printed.exit_code == 0, printed.output
     sgd = re.search(r"^ sgd +(.*)$", printed.output, re.MULTILINE).group(1)
-    assert sgd.startswith("1 ×2 ")
+    assert re.match(r"0 ± 0 +1 ×2 ", sgd)
     losses = {key: summary["test"] for key, summary in summaries(tmp_path)}
     assert losses["sgd", 1.0, 0] == pytest.approx(0.0, abs=1e-12)
     assert losses["sgd", 0.01, 0] > 1
