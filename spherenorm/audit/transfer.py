@@ -14,7 +14,7 @@ Weight decay is divided by the same factor, so that lr weight_decay stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -30,8 +30,10 @@ GrowthKind = Literal["hidden", "input", "output", "vector"]
 
 _LONGEST_TRIAL_SIDE = 256
 """Longest side of the matrices on which a step is measured."""
-_NARROW = 16
-"""Dimensions of at most this length in both models are not shrunk for the measurement."""
+_LONGEST_FIXED_SIDE = 1024
+"""Longest side of these matrices along a dimension that does not grow."""
+_SHORTEST_ROUNDED_SIDE = 8
+"""Shortest side where no whole number divides all sides: rounding changes a ratio by 1/16."""
 _TRIAL_STEPS = 3
 """The last of these steps is measured, since the first of some recipes is 0."""
 _DISAGREEMENT = 1.4
@@ -223,7 +225,7 @@ class Spectral:
             return float(torch.linalg.matrix_norm(matrix, 2)) / math.sqrt(fan_out / fan_in)
 
         value = _ratio_of_sizes(growth, bound, size, rank_one=True, fresh=False)
-        caveat = growth.caveat
+        caveat = _measurement_caveat(growth)
         if _holds_norms(bound):
             turn = _ratio_of_sizes(growth, bound, _relative_length, rank_one=False, fresh=True)
             if not 1 / _DISAGREEMENT < value / turn < _DISAGREEMENT:
@@ -256,7 +258,9 @@ class Turn:
             return _unmeasured_factor(growth)
         _refuse_proportional_steps(bound)
         value = _ratio_of_sizes(growth, bound, _relative_length, rank_one=False, fresh=True)
-        return Factor(value, f"keeps the turn per step of {bound.name}, measured", growth.caveat)
+        return Factor(
+            value, f"keeps the turn per step of {bound.name}, measured", _measurement_caveat(growth)
+        )
 
 
 def _is_measured(growth: Growth) -> bool:
@@ -332,6 +336,22 @@ def _relative_length(step: Tensor, weight: Tensor) -> float:
     return float(step.norm() / weight.norm())
 
 
+def _measurement_caveat(growth: Growth) -> str:
+    """Say why the measured matrix is not that of the product; empty if it is."""
+    shapes = growth.base_shape, growth.shape
+    base, model = (shape[1:] if growth.role == "experts" else shape for shape in shapes)
+    ratios = model[0] / base[0], math.prod(model[1:]) / math.prod(base[1:])
+    expected = (
+        (growth.fan_in, growth.fan_out) if growth.transposed else (growth.fan_out, growth.fan_in)
+    )
+    if growth.caveat or all(map(math.isclose, ratios, expected)):
+        return growth.caveat
+    return (
+        "its step is measured on a matrix of dimension 0 by the others, which the product does not "
+        "sum over; give its rate by name"
+    )
+
+
 def _as_matrix(step: Tensor, growth: Growth) -> Tensor:
     """Return a step as a matrix of fan-out by fan-in; of a stack, its first matrix."""
     if growth.role == "experts":
@@ -341,25 +361,37 @@ def _as_matrix(step: Tensor, growth: Growth) -> Tensor:
 
 
 def _trial_shapes(growth: Growth) -> _TrialShapes:
-    """Return shapes of the same proportions that are small enough to measure on.
+    """Return shapes of the same growth that are small enough to measure on.
 
-    All wide dimensions are divided by one number, which divides them exactly if there is one; the
-    narrow ones, such as those of a filter, stay.
+    Dimensions that grow are divided by one number, which divides them exactly if there is one that
+    leaves at least two entries. A dimension that does not grow, such as a vocabulary, is cut.
     """
     base, model = growth.base_shape, growth.shape
-    longest = max(*base, *model)
-    if longest <= _LONGEST_TRIAL_SIDE:
-        return _TrialShapes(base, model)
-    wide = [i for i, sides in enumerate(zip(base, model, strict=True)) if max(sides) > _NARROW]
-    common = math.gcd(*(shape[i] for shape in (base, model) for i in wide))
-    exact = [d for d in range(1, common + 1) if common % d == 0]
-    short_enough: list[float] = [d for d in exact if longest / d <= _LONGEST_TRIAL_SIDE]
-    divisor = short_enough[0] if short_enough else longest / _LONGEST_TRIAL_SIDE
+    growing = [i for i, (old, new) in enumerate(zip(base, model, strict=True)) if old != new]
+    sides = [shape[i] for shape in (base, model) for i in growing]
+    divisor = _divisor_of_sides(sides) if sides else 1
 
     def shrink(shape: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(max(2, round(n / divisor)) if i in wide else n for i, n in enumerate(shape))
+        return tuple(
+            max(1, round(n / divisor)) if i in growing else min(n, _LONGEST_FIXED_SIDE)
+            for i, n in enumerate(shape)
+        )
 
     return _TrialShapes(shrink(base), shrink(model))
+
+
+def _divisor_of_sides(sides: Sequence[int]) -> float:
+    """Return a number by which sides are divided for a trial, without a change of their ratios."""
+    longest, shortest = max(sides), min(sides)
+    if longest <= _LONGEST_TRIAL_SIDE:
+        return 1
+    common = math.gcd(*sides)
+    exact = [d for d in range(1, common + 1) if common % d == 0 and shortest >= 2 * d]
+    short_enough = [d for d in exact if longest / d <= _LONGEST_TRIAL_SIDE]
+    if short_enough:
+        return short_enough[0]
+    rounded = min(longest / _LONGEST_TRIAL_SIDE, shortest / _SHORTEST_ROUNDED_SIDE)
+    return max([1, *exact[1:]]) if len(exact) > 1 else max(1, rounded)
 
 
 def _ratio_of_sizes(
@@ -382,7 +414,7 @@ def _ratio_of_sizes(
     shapes = _trial_shapes(growth)
     sizes = []
     for shape in shapes:
-        step, weight = _trial_step(_without_decay(bound), shape, rank_one, fresh)
+        step, weight = _trial_step(_without_decay(bound), shape, rank_one, fresh, growth.transposed)
         sizes.append(size(step, weight))
     return sizes[0] / sizes[1]
 
@@ -394,16 +426,21 @@ def _without_decay(bound: Bound) -> Bound:
 
 
 def _trial_step(
-    bound: Bound, shape: tuple[int, ...], rank_one: bool, fresh: bool
+    bound: Bound, shape: tuple[int, ...], rank_one: bool, fresh: bool, transposed: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the last of some steps of a rule on random gradients, and the weight before it."""
+    """Return the last of some steps of a rule on random gradients, and the weight before it.
+
+    The weight starts with a standard deviation of 1 / sqrt(fan-in); `transposed` says that the
+    fan-in is dimension 0.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def draw(*sizes: int) -> Tensor:
         return torch.randn(*sizes, generator=generator, dtype=torch.float64)
 
     rows, entries = shape[0], math.prod(shape[1:])
-    weight = (draw(rows, entries) / math.sqrt(entries)).reshape(shape)
+    fan_in = rows if transposed else entries
+    weight = (draw(rows, entries) / math.sqrt(fan_in)).reshape(shape)
     rule = bound.rule
     state = rule.init(weight)
     grad = before = weight

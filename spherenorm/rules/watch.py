@@ -34,7 +34,7 @@ class Watch(Rule):
     |---|---|
     | "norm" | norm of d |
     | "rms" | root mean square of the entries of d |
-    | "relative" | norm of d over that of w |
+    | "relative" | norm of d over that of w; norm of d if w is 0 |
     | "turn" | angle between w and w - d in radians, 0 where either is 0 |
     | "cosine" | cosine of w and d; below 0 a step along -d moves w outwards |
     | "grad_cosine" | cosine of g and d |

@@ -121,6 +121,51 @@ def test_the_orientation_of_a_weight_decides_and_not_its_shape():
     assert "doubtful: copied" in str(groups)
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "narrow", "wide"), [(50304, 64, 256), (32000, 32, 512), (10, 32, 8192)]
+)
+def test_a_vocabulary_and_a_large_ratio_leave_the_factor_of_a_head(vocabulary, narrow, wide):
+    def make(width):
+        return nn.Sequential(nn.Linear(16, width), nn.Linear(width, vocabulary, bias=False))
+
+    groups = sn.param_groups(
+        make(wide), INPUTS, "adamw", base=make(narrow), transfer=sn.transfer.spectral()
+    )
+    [head] = [x for x in groups.assignments if x.name == "1.weight"]
+    assert head.factor == pytest.approx(narrow / wide, rel=1e-3)
+
+
+def test_the_turn_of_a_product_does_not_depend_on_its_layout():
+    turned = {}
+    for make in (
+        Transposed,
+        lambda width: nn.Sequential(nn.Linear(16, width), nn.Linear(width, 10)),
+    ):
+        groups = sn.param_groups(
+            make(128), INPUTS, "adamw", base=make(32), transfer=sn.transfer.turn()
+        )
+        turned |= {x.name: x.factor for x in groups.assignments}
+    assert turned["first"] == pytest.approx(turned["0.weight"], rel=0.05)
+    assert turned["head"] == pytest.approx(turned["1.weight"], rel=0.05)
+    assert turned["head"] == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_matrix_in_several_dimensions_is_doubtful():
+    class Heads(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.embed = nn.Linear(16, width)
+            self.heads = nn.Parameter(torch.randn(4, width // 4, width) / width**0.5)
+
+        def forward(self, x):
+            return torch.einsum("bi,hdi->bhd", self.embed(x), self.heads)
+
+    groups = sn.param_groups(
+        Heads(128), INPUTS, "adamw", base=Heads(32), transfer=sn.transfer.spectral()
+    )
+    assert [caveat.partition(":")[0] for caveat in groups.caveats] == ["heads"]
+
+
 def test_held_norms_keep_their_turn_or_say_that_the_rule_is_open():
     turned = factors("hyperball", sn.transfer.turn())
     assert turned[1:3] == pytest.approx([1, 1], rel=0.02)
