@@ -448,10 +448,15 @@ class Meter:
         """
         before = self._weights_before
         after = [to_full_dense(weight) for weight in self.weights]
+        # A weight without a gradient is not stepped: its state has the numbers of an earlier step.
+        stepped_states = [
+            {} if saved is None else state
+            for saved, state in zip(self._gradients, states, strict=True)
+        ]
         grads = [self._take_gradient(i, x) for i, x in enumerate(after)]
         self._states += self._states_before
         if self._watched_keys:
-            self._watched.append(self._watched_numbers(states))
+            self._watched.append(self._watched_numbers(stepped_states))
         if self._are_vectors:
             vectors = self._scratch.inner_products_of_vectors(before, after, grads)
             self._products.append({0: vectors})

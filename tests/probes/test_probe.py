@@ -119,6 +119,22 @@ def test_a_probe_collects_what_watches_have_measured():
     assert other.plain()["watched"] == {"m_norm": None, "turn": None}
 
 
+def test_a_weight_that_is_not_stepped_has_no_watched_number():
+    weights = [torch.nn.Parameter(torch.randn(3, 2)) for _ in range(2)]
+    optimizer = sn.torch_optimizer(watched)(weights)
+    with sn.probe(optimizer, every=1, block=1) as probe:
+        for step in range(3):
+            for weight in weights:
+                weight.grad = torch.randn_like(weight)
+            if step == 1:
+                weights[1].grad = None
+            optimizer.step()
+    watched_turns = {(m.step, m.weight): m.watched["turn"] for m in probe.measurements}
+    assert len(watched_turns) == 6
+    unknown = [key for key, turn in watched_turns.items() if math.isnan(turn)]
+    assert unknown == [(2, probe.measurements[-1].weight)]
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [*((kind, torch.float32) for kind in OPTIMIZERS), ("AdamP", torch.bfloat16)],
