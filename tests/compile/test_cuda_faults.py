@@ -35,7 +35,7 @@ pytestmark = [
 SUM_OF_PADDING = rule(
     {"m": "0.9 * old['m'] + d"}, direction="d * per_row(torch.exp(-d.abs())) + old['m']"
 )
-"""Its sum has a part of each entry, even of those beyond a row, which are 0."""
+"""A rule whose sum has a part of each entry, even of those beyond a row, which are 0."""
 STATE_PER_ROW = rule(
     {"m": "0.5 * old['m'] + 1"},
     direction="d * old['m']",

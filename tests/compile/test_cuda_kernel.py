@@ -363,7 +363,7 @@ def test_half_precision_is_rounded_as_torch_rounds():
 # What a GPU's compilers make of the source
 
 MAX_SPILL_BYTES = {torch.bfloat16: 0, torch.float64: 128}
-"""Of a thread. Registers are bounded, so that two blocks fit on a processor."""
+"""Bounds for one thread. Registers are bounded, so that two blocks fit on a processor."""
 MAX_REGISTERS = 128
 
 
@@ -414,7 +414,7 @@ def test_nvcc_compiles_the_kernel_without_spills(recipe, tmp_path):
 
 
 def test_nvrtc_compiles_the_kernel_without_headers():
-    """By the library that torch for CUDA brings; any that the loader finds will do."""
+    """Compile by the NVRTC that torch for CUDA brings, or any that the loader finds."""
     for name in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
         try:
             cuda_kernel.load_library(name)

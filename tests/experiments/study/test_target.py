@@ -80,7 +80,7 @@ def test_an_unknown_metric_is_an_error_that_names_those_of_the_run():
 
 
 def test_a_run_that_diverged_has_reached_what_it_reached_before(tmp_path):
-    """Its summary names the score, of which it has no value at the end."""
+    """The summary of a diverged run names its score, which has no value at the end."""
     summaries = {}
     for rate in (0.5, 1.0, 1e30):
         spec = Spec("spherenorm_falling:Cliff", "sgd", {"lr": rate}, epochs=3, batch_size=8)
