@@ -205,19 +205,35 @@ class _TrialShapes(NamedTuple):
     model: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Spectral:
-    """The factor that keeps |dW|_2 sqrt(fan-in / fan-out), measured; see `spectral`."""
+class MeasuredPolicy:
+    """A policy that measures the recipe's own step at the base's shape and at the model's."""
 
     def factor(self, growth: Growth, bound: Bound) -> Factor:
-        """Return the ratio of the sizes of a step at the base's shape and at the model's.
+        """Return the measured factor; 1.0 where nothing has to be measured.
 
         Raises:
             ValueError: the step is proportional to the gradient.
         """
-        if not _is_measured(growth):
-            return _unmeasured_factor(growth)
+        # Entries of vectors and embeddings step alike at every width.
+        if growth.kind == "vector" or growth.role == "embedding":
+            reason = f"{growth.kind}: entries step alike at every width"
+            return Factor(1.0, reason, growth.caveat)
+        if growth.fan_in == growth.fan_out == 1:
+            return Factor(1.0, "does not grow", growth.caveat)
         _refuse_proportional_steps(bound)
+        return self.measure(growth, bound)
+
+    def measure(self, growth: Growth, bound: Bound) -> Factor:
+        """Return the factor of a matrix that grows."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Spectral(MeasuredPolicy):
+    """The factor that keeps |dW|_2 sqrt(fan-in / fan-out), measured; see `spectral`."""
+
+    def measure(self, growth: Growth, bound: Bound) -> Factor:
+        """Return the ratio of the sizes of a step at the base's shape and at the model's."""
 
         def size(step: Tensor, _: Tensor) -> float:
             matrix = _as_matrix(step, growth)
@@ -245,35 +261,14 @@ class Spectral:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Turn(MeasuredPolicy):
     """The factor that keeps |dW| / |W|, measured; see `turn`."""
 
-    def factor(self, growth: Growth, bound: Bound) -> Factor:
-        """Return the ratio of the turns of a step at the base's shape and at the model's.
-
-        Raises:
-            ValueError: the step is proportional to the gradient.
-        """
-        if not _is_measured(growth):
-            return _unmeasured_factor(growth)
-        _refuse_proportional_steps(bound)
+    def measure(self, growth: Growth, bound: Bound) -> Factor:
+        """Return the ratio of the turns of a step at the base's shape and at the model's."""
         value = _ratio_of_sizes(growth, bound, _relative_length, rank_one=False, fresh=True)
-        return Factor(
-            value, f"keeps the turn per step of {bound.name}, measured", _measurement_caveat(growth)
-        )
-
-
-def _is_measured(growth: Growth) -> bool:
-    """Return True for a matrix that grows; entries of vectors and embeddings step alike."""
-    is_matrix = growth.kind != "vector" and growth.role != "embedding"
-    return is_matrix and not growth.fan_in == growth.fan_out == 1
-
-
-def _unmeasured_factor(growth: Growth) -> Factor:
-    """Return the factor 1, with the reason."""
-    if growth.kind == "vector" or growth.role == "embedding":
-        return Factor(1.0, f"{growth.kind}: entries step alike at every width", growth.caveat)
-    return Factor(1.0, "does not grow", growth.caveat)
+        reason = f"keeps the turn per step of {bound.name}, measured"
+        return Factor(value, reason, _measurement_caveat(growth))
 
 
 def spectral() -> Spectral:
