@@ -51,41 +51,16 @@ class Share:
     weight: float
 
 
-class TrainingBatches:
-    """The batches of each step, from tensors or from a map-style data set.
+class Shares:
+    """The parts of each step's batch that one rank computes."""
 
-    Args:
-        workers: processes that load a data set's items.
-        device: of the batches.
-    """
-
-    def __init__(self, run: Run, task: Task, ranks: Ranks, workers: int, device: str) -> None:
+    def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
         self.run, self.task, self.ranks = run, task, ranks
-        self.workers, self.device = workers, device
-        self.shares = functools.lru_cache(maxsize=2)(self._shares)
+        self.of_step = functools.lru_cache(maxsize=2)(self._shares_of_step)
         self._order = functools.lru_cache(maxsize=2)(self._new_order)
-        split = run.splits.train
-        self._tensors = _to_device(split, device) if are_tensors(split) else None
-        self._loaded: Iterator[Batch] = iter(())
-        self._next_step = -1
 
-    def at(self, step: int) -> Iterator[tuple[Batch, float]]:
-        """Yield the micro-batches of a step with their weights."""
-        shares = self.shares(step)
-        if self._tensors is not None:
-            for share in shares:
-                yield tuple(x[share.indices] for x in self._tensors), share.weight
-            return
-        if step != self._next_step:
-            items = _Keyed(self.run.splits.train, self.run.spec.seed, "augmentation")
-            make_keys = functools.partial(self._keys, step)
-            self._loaded = _load(items, make_keys, self.task, self.workers, self.device)
-        self._next_step = step + 1
-        for share in shares:
-            yield _to_device(next(self._loaded), self.device), share.weight
-
-    def _shares(self, step: int) -> list[Share]:
-        """This rank's shares of a step, one for each micro-batch that has items."""
+    def _shares_of_step(self, step: int) -> list[Share]:
+        """Return this rank's shares of a step, one for each micro-batch that has items."""
         epoch, number = divmod(step, self.run.steps_per_epoch)
         size, parts = self.run.spec.batch_size, self.run.spec.regime.micro_batches
         batch, world = self._order(epoch)[number * size : (number + 1) * size], self.ranks.world
@@ -104,11 +79,47 @@ class TrainingBatches:
             raise ValueError(f"order must have {count} indices, got {len(order)}")
         return order
 
-    def _keys(self, start: int) -> Iterator[list[Key]]:
+    def keys(self, start: int) -> Iterator[list[Key]]:
         """Yield the keys of each micro-batch, from a step on: a batch sampler."""
         for step in range(start, self.run.steps):
-            for share in self.shares(step):
+            for share in self.of_step(step):
                 yield [(share.epoch, index) for index in share.indices.tolist()]
+
+
+class TrainingBatches:
+    """The batches of each step, from tensors or from a map-style data set.
+
+    Nothing that the loader holds refers to this object. Else the loader would be deleted by the
+    garbage collector, when its workers no longer hear that they are to end, and torch waits five
+    seconds for each.
+
+    Args:
+        workers: processes that load a data set's items.
+        device: of the batches.
+    """
+
+    def __init__(self, run: Run, task: Task, ranks: Ranks, workers: int, device: str) -> None:
+        self.run, self.task, self.workers, self.device = run, task, workers, device
+        self.shares = Shares(run, task, ranks)
+        split = run.splits.train
+        self._tensors = _to_device(split, device) if are_tensors(split) else None
+        self._loaded: Iterator[Batch] = iter(())
+        self._next_step = -1
+
+    def at(self, step: int) -> Iterator[tuple[Batch, float]]:
+        """Yield the micro-batches of a step with their weights."""
+        shares = self.shares.of_step(step)
+        if self._tensors is not None:
+            for share in shares:
+                yield tuple(x[share.indices] for x in self._tensors), share.weight
+            return
+        if step != self._next_step:
+            items = _Keyed(self.run.splits.train, self.run.spec.seed, "augmentation")
+            make_keys = functools.partial(self.shares.keys, step)
+            self._loaded = _load(items, make_keys, self.task, self.workers, self.device)
+        self._next_step = step + 1
+        for share in shares:
+            yield _to_device(next(self._loaded), self.device), share.weight
 
 
 def evaluation_batches(

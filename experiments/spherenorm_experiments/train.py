@@ -137,7 +137,7 @@ class Training:
 
     def _add_gradients(self, step: int) -> float:
         """Add up the gradients of a step's micro-batches; the rank's part of its loss."""
-        total, last = 0.0, len(self.batches.shares(step)) - 1
+        total, last = 0.0, len(self.batches.shares.of_step(step)) - 1
         for number, (batch, weight) in enumerate(self.batches.at(step)):
             key = (step, number, self.ranks.rank)
             seed_everything(stream(self.spec.seed, "noise", *key), self.device)

@@ -16,6 +16,7 @@ import spherenorm as sn
 from spherenorm.global_sums import copy_shared_states_from_furthest
 from spherenorm.optim.states import reconcile_shared_states
 from tests.harness import ANY_WEIGHTS, ROWS, ZOO, refuses
+from tests.harness.tables import mostly_long
 
 pytestmark = ANY_WEIGHTS
 EVERY = [*ROWS, *ZOO]
@@ -94,7 +95,7 @@ def passing_through(row, name, index, value, number, reload=False):
     return weights, [optimizer.state[w] for w in weights]
 
 
-@pytest.mark.parametrize(("row", "name", "index", "value"), PASSING)
+@pytest.mark.parametrize(("row", "name", "index", "value"), mostly_long(PASSING, kept=115))
 def test_a_number_that_is_0_for_a_step_drops_no_state(row, name, index, value):
     """It is the number 0 of a tensor, at which no rule leaves anything out."""
     zero = torch.zeros((), dtype=torch.float64)
@@ -196,7 +197,7 @@ def test_reading_the_state_of_a_fresh_optimizer_leaves_weights_alone(recipe):
     assert (model.weight - before).norm() > 0.05
 
 
-@pytest.mark.parametrize("recipe", ["ngpt", "muonsphere", "spel", "nero"])
+@pytest.mark.parametrize("recipe", mostly_long(["ngpt", "muonsphere", "nero", "spel"], kept=2))
 def test_the_points_of_a_sweep_with_a_rate_of_0_stay(recipe):
     start = {"w": torch.randn(1, 4, 3, dtype=torch.float64)}
     result = sn.functional.sweep(

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import spherenorm as sn
+from tests.harness.tables import mostly_long
 
 WRAPPED = (
     *("averaged(adamw)", "hyperball(lion)", "rotational(sgd)", "rotational(adamw)"),
@@ -94,8 +95,10 @@ def assert_finite(name: str, family: str, dtype: torch.dtype, backend: str = "ru
     assert tried
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])
+EACH_FAMILY = [(name, family) for name in [*sn.recipe_names(), *WRAPPED] for family in FAMILIES]
+
+
+@pytest.mark.parametrize(("name", "family"), mostly_long(EACH_FAMILY, kept=271))
 def test_finite_gradients_give_finite_weights(name, family):
     assert_finite(name, family, torch.float32)
 
@@ -110,7 +113,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "family", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "family", "dtype"), mostly_long(CASES, kept=82))
 def test_finite_gradients_give_finite_weights_in_other_dtypes(name, family, dtype):
     if dtype is torch.float16 and name in LEAVES_FLOAT16 and "1e30" in family:
         pytest.skip("the exact step is beyond float16")

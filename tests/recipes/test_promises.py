@@ -8,6 +8,7 @@ import pytest
 
 import spherenorm as sn
 from tests.harness import ANY_WEIGHTS, ROWS, ZOO
+from tests.harness.tables import mostly_long
 
 pytestmark = ANY_WEIGHTS
 
@@ -15,13 +16,24 @@ ELSEWHERE = ("compiled", "sharded", "law")
 KEPT = ("sgdp", "adamp", "rmsprop", "adamg", "adamh", "normuon", "mdmuon", "apart")
 """Recipes that hold all kinds of states together; `optim/` resumes the others."""
 
-CASES = [
-    pytest.param(row, promise, id=f"{row}-{promise}")
-    for row in [*ROWS, *ZOO]
-    for promise in sn.testing.PROPERTIES
-    if (promise not in ELSEWHERE or (promise == "compiled" and row in ZOO))
-    and (promise != "resumes" or row not in ROWS or str(row).startswith(KEPT))
-]
+SLOW = {"acts": 27, "vmap": 27, "compiled": 15, "resumes": 20}
+"""Promises that take long, and of how many rows the suite tries them."""
+
+
+def rows_of(promise):
+    """Return cases of the rows that a promise is tried on here."""
+    rows = [row for row in [*ROWS, *ZOO] if is_tried_here(row, promise)]
+    cases = [pytest.param(row, promise, id=f"{row}-{promise}") for row in rows]
+    return mostly_long(cases, kept=SLOW.get(promise, len(cases)))
+
+
+def is_tried_here(row, promise):
+    if promise == "resumes":
+        return row not in ROWS or str(row).startswith(KEPT)
+    return promise not in ELSEWHERE or (promise == "compiled" and row in ZOO)
+
+
+CASES = [case for promise in sn.testing.PROPERTIES for case in rows_of(promise)]
 
 
 @pytest.mark.parametrize(("row", "promise"), CASES)

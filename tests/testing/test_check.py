@@ -11,6 +11,7 @@ from spherenorm import rules as r
 from spherenorm.testing import PROPERTIES, PromiseResult, Report, check
 from tests.harness import refuses
 from tests.harness.dishonest import DISHONEST, DISHONEST_APART, Honest, Notes
+from tests.harness.tables import mostly_long
 
 FAST = (
     "shapes",
@@ -259,7 +260,7 @@ WRAPPED = (
 )
 
 
-@pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])
+@pytest.mark.parametrize("name", mostly_long([*sn.recipe_names(), *WRAPPED], kept=21))
 def test_every_number_of_a_recipe_acts_and_a_rate_of_zero_moves_nothing(name):
     (result,) = check(name, only=("acts",))
     assert result.verdict == "holds", result.why

@@ -11,6 +11,7 @@ from spherenorm_theory import TraceError, equilibrium, equilibrium_turn, norm_gr
 from spherenorm_theory.evaluate import Inputs, OutsideError, evaluate
 from spherenorm_theory.hyper_parameters import scalar_names, substitute_inputs
 from tests.harness import refuses
+from tests.harness.tables import mostly_long
 from tests.theory import adversaries
 from tests.theory.adversaries import REFUSED, VERDICTS
 from tests.theory.recipes import By
@@ -39,7 +40,7 @@ def differences(law, recipe, given, shape=(1, 5), n_steps=70):
 
 @pytest.mark.parametrize(
     ("recipe", "given", "verdict"),
-    VERDICTS,
+    mostly_long(VERDICTS, kept=40),
     ids=[f"{f.__name__}-{','.join(f'{n}={x}' for n, x in g.items())}" for f, g, _ in VERDICTS],
 )
 def test_a_law_is_the_step_of_its_code_or_refused(recipe, given, verdict):
@@ -120,7 +121,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("names", NAMES, ids="-".join)
+@pytest.mark.parametrize("names", mostly_long(map(pytest.param, NAMES), kept=7))
 def test_no_number_has_the_name_of_another(names):
     """Nor that of a vector, a state, or a symbol of the laws."""
     parameters = ", ".join(f"{name}={0.3 + n / 10}" for n, name in enumerate(names))

@@ -131,7 +131,7 @@ def drawn(seed=0, step=0, rank=0, parts=1):
 
     spec = replace(picture_spec(seed=seed), regime=Regime(micro_batches=parts))
     training = Training(run_of(spec), Drawing(), Ranks(rank=rank))
-    training.batches.ranks = Ranks()
+    training.batches.shares.ranks = Ranks()
     training.step(step)
     return numbers
 
@@ -182,6 +182,8 @@ def test_a_worker_that_never_begins_is_forked_anew(attempts, monkeypatch):
     monkeypatch.setattr(data, "_begin_worker", begin_at_the_second_fork)
     monkeypatch.setattr(data, "START_TIMEOUT_S", 0.3)
     monkeypatch.setattr(data, "MAX_STARTS", attempts)
+    # torch waits as long for a worker to end.
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.3)
     children, spec = set(multiprocessing.active_children()), picture_spec()
     if attempts == 1:
         with pytest.raises(RuntimeError, match="a worker of the data loader did not begin"):

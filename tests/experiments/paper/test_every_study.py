@@ -20,6 +20,7 @@ from spherenorm_experiments.verdict import VERDICTS, claims_table
 from spherenorm_paper.shared import detection
 from spherenorm_paper.statements import STATEMENTS, UNCLAIMED, says
 from tests.experiments.fabricated import compared, fabricated
+from tests.harness.tables import mostly_long
 
 STUDIES, SMALL = sorted(study_classes()), Plan("small")
 TOYS = "f1", "f2", "f3"
@@ -57,7 +58,7 @@ def test_every_other_study_starts(tmp_path):
             begun |= new
 
 
-@pytest.mark.parametrize("name", [*WORLDS, *COMPARED])
+@pytest.mark.parametrize("name", mostly_long([*WORLDS, *COMPARED], kept=6))
 def test_results_are_shown(name):
     """Those of a world, and those of one recipe alone."""
     study = find_study(name)
@@ -74,9 +75,10 @@ EMBEDDED_ALONE = {
     "t1": r"growth\.adam\.steps",
 }
 """Claims about which the paper's runs say nothing; rows of departures say why."""
+USES_PAPER_DATA = [name for name in STUDIES if find_study(name).uses_paper_data]
 
 
-@pytest.mark.parametrize("name", [name for name in STUDIES if find_study(name).uses_paper_data])
+@pytest.mark.parametrize("name", mostly_long(USES_PAPER_DATA, kept=5))
 def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monkeypatch):
     def drawn(folder, written, names):
         return [[np.full((6, 3), 1e-3), np.full((6, 1), 1e-3)] for _ in names]
@@ -116,7 +118,7 @@ def shown_by(study, results):
     return claims
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", mostly_long(STUDIES, kept=9))
 def test_a_study_without_results_says_so(name):
     study = find_study(name)
     assert all(claim.verdict == "not tested" for claim in study.evaluate_claims(Runs()))
