@@ -37,11 +37,29 @@ FILES = {
 }
 
 
-def spherenorm(folder, *words):
+COMMANDS = """
+import json, sys
+from typer.testing import CliRunner
+from spherenorm_experiments.cli import app
+
+results = [CliRunner().invoke(app, words) for words in json.loads(sys.argv[1])]
+print(json.dumps([[result.exit_code, result.stdout, result.stderr] for result in results]))
+"""
+
+
+def spherenorm(folder, *commands):
+    """Return exit code, stdout and stderr of commands, in one process that finds the package."""
     paths = os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
-    command = [sys.executable, "-m", "spherenorm", *map(str, words)]
-    given = {"cwd": folder, "env": os.environ | {"PYTHONPATH": paths}}
-    return subprocess.run(command, capture_output=True, text=True, check=False, **given)
+    words = json.dumps([[*map(str, command)] for command in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_its_study_runs_on_its_own_data(tmp_path):
@@ -50,22 +68,25 @@ def test_its_study_runs_on_its_own_data(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(line.removeprefix(" " * 8) for line in text.splitlines()))
-    listed = json.loads(spherenorm(tmp_path, "list", "--json").stdout)
-    assert listed["studies"]["odd-study"] == "Odd: a stranger's benchmark"
-    assert listed["tasks"]["strange"] == "A task that needs its numbers on disk."
-    assert "A Strange Set" in spherenorm(tmp_path, "data", "list").stdout
-    words = ("run", "odd-study", "--tier", "smoke", "--jobs", 0, "--data", tmp_path)
-    lacking = spherenorm(tmp_path, *words)
-    assert lacking.returncode != 0
-    assert "strange-set" in lacking.stdout + lacking.stderr
+    run = ("run", "odd-study", "--tier", "smoke", "--jobs", 0, "--data", tmp_path)
+    listed, data, lacking = spherenorm(tmp_path, ("list", "--json"), ("data", "list"), run)
+    names = json.loads(listed[1])
+    assert names["studies"]["odd-study"] == "Odd: a stranger's benchmark"
+    assert names["tasks"]["strange"] == "A task that needs its numbers on disk."
+    assert "A Strange Set" in data[1]
+    assert lacking[0] != 0
+    assert "strange-set" in lacking[1] + lacking[2]
     (tmp_path / "strange-set").mkdir()
     (tmp_path / "strange-set" / "numbers.txt").write_text("1")
-    ran = spherenorm(tmp_path, *words)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    page = spherenorm(tmp_path, "report", "odd-study", "--json")
-    assert page.returncode == 0, page.stderr
-    assert (tmp_path / "runs" / "report.html").exists()
     words = ("--task", "strange", "--optimizers", "sgd,sgdp", "--search", "lr=0.1:1", "--dry-run")
-    compared = spherenorm(tmp_path, "compare", *words, "--data", tmp_path)
-    assert compared.returncode == 0, compared.stderr
-    assert "compare" in compared.stdout
+    ran, page, compared = spherenorm(
+        tmp_path,
+        run,
+        ("report", "odd-study", "--json"),
+        ("compare", *words, "--data", tmp_path),
+    )
+    assert ran[0] == 0, ran
+    assert page[0] == 0, page
+    assert (tmp_path / "runs" / "report.html").exists()
+    assert compared[0] == 0, compared
+    assert "compare" in compared[1]
