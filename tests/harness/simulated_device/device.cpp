@@ -3,7 +3,9 @@
 // It is as strict as CUDA: an operation on tensors of two devices is an error, unless it is a
 // pointwise one and the other tensor is a 0-dim one on the CPU. It counts what makes the host wait
 // for the device, and can be without float64, as MPS is.
-#include <torch/extension.h>
+#include <ATen/ATen.h>
+#include <torch/library.h>
+#include <torch/csrc/utils/pybind.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
