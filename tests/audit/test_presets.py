@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 import spherenorm as sn
 from spherenorm.audit.param_groups import PRESETS
+from tests.harness.tables import mostly_long
 
 STEPS = 120
 GRID = (0.25, 0.5, 2, 4)
@@ -42,7 +43,7 @@ def trained(make_optimizer):
     return cross_entropy(net(held_back), labels_held_back).item()
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", mostly_long(sorted(PRESETS), kept=1))
 def test_a_preset_trains_by_its_rates_about_as_by_tuned_ones(preset):
     main, _ = PRESETS[preset]
     rate = main.hyper_parameters["lr"]

@@ -9,10 +9,11 @@ import spherenorm as sn
 from spherenorm.compile import run
 from tests.harness.capture import CapturedStep
 from tests.harness.recipes import EVERY_RECIPE, draw_gradients, make_optimizer, snapshot
+from tests.harness.tables import mostly_long
 
 
 @pytest.mark.parametrize("path", ["own code", "batched"])
-@pytest.mark.parametrize("recipe", EVERY_RECIPE)
+@pytest.mark.parametrize("recipe", mostly_long(EVERY_RECIPE, kept=39))
 def test_a_replayed_step_is_a_step(recipe, path, choose, monkeypatch):
     options = {"dtype": torch.float64, "backend": "rule" if path == "own code" else "auto"}
     if path == "batched":

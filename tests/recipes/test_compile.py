@@ -37,7 +37,10 @@ def test_a_step(row):
     torch.testing.assert_close(step(*arguments), rule.step(*arguments), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adamp", torch.tensor), ("sgdw", float)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param("adamp", torch.tensor, marks=pytest.mark.long), ("sgdw", float)],
+)
 def test_a_function_that_builds_its_recipe(name, kind):
     def step(weight, grad, state, lr):
         return sn.bind(name, lr=lr).rule.step(weight, grad, state)

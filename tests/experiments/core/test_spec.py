@@ -17,6 +17,7 @@ from spherenorm_experiments.spec import SCHEDULES, Spec
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.task import PureTask, Task, fingerprint_of
 from tests.harness import refuses
+from tests.harness.tables import mostly_long
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def _defines(module, variable, value):
 PRINTS = {}
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", mostly_long(TRAINED, kept=4))
 def test_splits_do_not_overlap_and_their_fingerprint_is_theirs_alone(name):
     task = find_task(name)
     splits = task.data()

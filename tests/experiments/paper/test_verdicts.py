@@ -57,7 +57,7 @@ def test_every_claim_may_go_either_way(name, monkeypatch):
     assert not left
 
 
-@pytest.mark.parametrize("name", ["t1", "weight-decay", "f1", "f3"])
+@pytest.mark.parametrize("name", mostly_long(["t1", "weight-decay", "f1", "f3"], kept=2))
 def test_a_projected_optimizer_that_always_diverges_reproduces_nothing_about_it(name):
     for text, found in verdicts(name, range(3), lambda recipe: recipe in PROJECTED).items():
         about = any(word in text for word in ("SGDP", "AdamP", "GDP", "projected", "projection"))
