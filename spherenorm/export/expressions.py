@@ -64,16 +64,21 @@ class RecordedCall:
         row: the operation's.
         arguments, options: positional and keyword arguments.
         shape: the shape of the result.
+        dtype: the dtype of the result in the record.
         is_number: the result is a Python number.
-        is_boolean: the entries of the result are booleans.
     """
 
     row: Operation
     arguments: Sequence[Any]
     options: Options
     shape: torch.Size
+    dtype: torch.dtype
     is_number: bool
-    is_boolean: bool
+
+    @property
+    def is_boolean(self) -> bool:
+        """True if the entries of the result are booleans."""
+        return self.dtype is torch.bool
 
     @property
     def operands(self) -> Operands:
@@ -122,8 +127,9 @@ def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expres
         raise UnsupportedOpError(f"{call.packet} ({row.export.reason})")
     operands = [x for x in arguments if isinstance(x, Expression)]
     is_number = all(operand.is_number for operand in operands) and not result.shape
-    is_boolean = result.dtype is torch.bool
-    recorded = RecordedCall(row, arguments, options, result.shape, is_number, is_boolean)
+    recorded = RecordedCall(row, arguments, options, result.shape, result.dtype, is_number)
+    if is_number:
+        _refuse_rounding(recorded)
     if not isinstance(row.export, Python):
         return PRINTERS[row.name](recorded)
     template = row.export.numbers if is_number else row.export.tensors
@@ -135,6 +141,56 @@ def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expres
         others=_print_arguments(arguments[1:], options),
     )
     return recorded.value(text)
+
+
+# Python numbers, which have the precision of float64
+
+
+def _refuse_rounding(call: RecordedCall) -> None:
+    """Refuse arithmetic of numbers in less than float64.
+
+    Raises:
+        UnsupportedOpError: the operation rounds to a shorter dtype.
+    """
+    is_rounded = call.dtype.is_floating_point and call.dtype is not torch.float64
+    if is_rounded and call.row.name not in (*_CONSTANTS, "where", "copy", "neg", "abs", "reshape"):
+        raise UnsupportedOpError(
+            f"{call.row.name} of numbers in {call.dtype} (compute with the step count t, which has "
+            "float64, and convert constants by .to(t.dtype))"
+        )
+
+
+_CONSTANTS = (
+    *("zeros", "ones", "full", "scalar_tensor", "zeros_like", "ones_like", "full_like"),
+    *("new_full", "convert"),
+)
+"""Operations whose result is a constant in their dtype; `convert` may be of a constant."""
+
+
+def _constant(call: RecordedCall, number: Expression | str) -> Expression:
+    """Return a number in the dtype of the result: 0.1 in float32 is 0.10000000149011612.
+
+    Raises:
+        UnsupportedOpError: the number is no constant, and has more digits than the dtype.
+    """
+    text = number if isinstance(number, str) else number.text
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    if call.is_boolean:
+        text = repr(bool(value)) if value is not None else f"bool({text})"
+    elif not call.dtype.is_floating_point:
+        text = repr(int(value)) if value is not None else f"int({text})"
+    elif call.dtype is not torch.float64:
+        if value is None:
+            raise UnsupportedOpError(
+                f"a number that is rounded to {call.dtype} (give it t.dtype instead, the dtype of "
+                "the step count)"
+            )
+        rounded = torch.tensor(value, dtype=call.dtype).item()
+        text = text if rounded == value else repr(rounded)
+    return Expression(text, True, call.shape, call.is_boolean)
 
 
 # Sums and products
@@ -240,8 +296,7 @@ def _print_clamp(call: RecordedCall) -> Expression:
 def _print_number(call: RecordedCall) -> Expression:
     if not call.is_number:
         raise UnsupportedOpError(call.row.name)
-    text = {"zeros": "0.0", "ones": "1.0"}.get(call.row.name) or call.arguments[-1].text
-    return Expression(text, True, call.shape, call.is_boolean)
+    return _constant(call, {"zeros": "0.0", "ones": "1.0"}.get(call.row.name) or call.arguments[-1])
 
 
 @prints("arange")
@@ -253,12 +308,17 @@ def _print_arange(call: RecordedCall) -> Expression:
 
 @prints("new_full")
 def _print_new_full(call: RecordedCall) -> Expression:
+    if call.is_number:
+        return _constant(call, call.arguments[-1])
     return call.value(f"{call.arguments[0]}.new_full({_print_arguments(call.arguments[1:3])})")
 
 
-@prints("zeros_like", "ones_like")
+@prints("zeros_like", "ones_like", "full_like")
 def _print_constant_like(call: RecordedCall) -> Expression:
     operands = call.operands
+    if call.is_number:
+        fill = {"zeros_like": "0.0", "ones_like": "1.0"}.get(call.row.name) or operands[1]
+        return _constant(call, fill)
     if operands[0].is_boolean and not call.is_boolean:
         return call.value(f"torch.{call.row.name}({operands[0].text}, dtype=weight.dtype)")
     return call.value(f"torch.{call.row.name}({_print_arguments(operands)})")
@@ -280,7 +340,8 @@ def _print_conversion(call: RecordedCall) -> Expression:
         text = f"weight.new_full((), int({x.text}), dtype={dtype})"
         return replace(call.value(text), is_number=False)
     if x.is_number:
-        return x
+        is_exact = call.dtype is torch.float64 or (x.is_boolean and call.is_boolean)
+        return x if is_exact else _constant(call, x)
     # Records are made in float64: a conversion to it is one to the dtype of the weight.
     if call.is_boolean != x.is_boolean or dtype == "torch.float64":
         dtype = "weight.dtype"

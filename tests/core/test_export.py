@@ -14,7 +14,7 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.export.file import sample_gradient
+from spherenorm.export.recipe import sample_gradient
 from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, ZOO, gradient, refuses
 
 pytestmark = ANY_WEIGHTS
