@@ -389,7 +389,11 @@ _ROWS = (
             name, f"{name}.default", _NO_RECIPE, law=_NO_LAW,
             export=Python(f"{{0}}.{name}()", f"math.{name}({{0}})"),
         )
-        for name in ("expm1", "tan", "acos", "asin")
+        for name in ("expm1", "tan", "acos", "asin", "floor", "ceil")
+    ),
+    _outside_graphs(
+        "floor_divide", "floor_divide.default floor_divide.Scalar", _NO_RECIPE, law=_NO_LAW,
+        export=Python("{0} // {1}", "{0} // {1}"),
     ),
     *(
         _outside_graphs(

@@ -8,6 +8,7 @@ A value is a tensor, or a Python number if it depends on hyper-parameters and th
 
 from __future__ import annotations
 
+import ast
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from spherenorm.numerics import HALF_DTYPES
 from spherenorm.operations import NotHere, Operation, Python, check_registered, of_overload
-from spherenorm.record import Call
+from spherenorm.record import Call, TensorRef
 
 Printer = TypeVar("Printer", bound="Callable[[RecordedCall], Expression]")
 
@@ -127,9 +129,11 @@ def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expres
         raise UnsupportedOpError(f"{call.packet} ({row.export.reason})")
     operands = [x for x in arguments if isinstance(x, Expression)]
     is_number = all(operand.is_number for operand in operands) and not result.shape
+    if is_number and result.dtype in (torch.float32, *HALF_DTYPES):
+        constant = _print_short_number(call, row, arguments)
+        if constant:
+            return Expression(constant, True, result.shape)
     recorded = RecordedCall(row, arguments, options, result.shape, result.dtype, is_number)
-    if is_number:
-        _refuse_rounding(recorded)
     if not isinstance(row.export, Python):
         return PRINTERS[row.name](recorded)
     template = row.export.numbers if is_number else row.export.tensors
@@ -146,50 +150,45 @@ def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expres
 # Python numbers, which have the precision of float64
 
 
-def _refuse_rounding(call: RecordedCall) -> None:
-    """Refuse arithmetic of numbers in less than float64.
+def _print_short_number(call: Call, row: Operation, arguments: Sequence[Any]) -> str:
+    """Return the constant that an operation in less than float64 makes of constants.
+
+    The constant 0.1 is 0.10000000149011612 in float32. "" if there are other operands, and the
+    operation rounds none, so that its expression has the same value.
 
     Raises:
-        UnsupportedOpError: the operation rounds to a shorter dtype.
+        UnsupportedOpError: the operation rounds a number that is no constant.
     """
-    is_rounded = call.dtype.is_floating_point and call.dtype is not torch.float64
-    if is_rounded and call.row.name not in (*_CONSTANTS, "where", "copy", "neg", "abs", "reshape"):
-        raise UnsupportedOpError(
-            f"{call.row.name} of numbers in {call.dtype} (compute with the step count t, which has "
-            "float64, and convert constants by .to(t.dtype))"
-        )
-
-
-_CONSTANTS = (
-    *("zeros", "ones", "full", "scalar_tensor", "zeros_like", "ones_like", "full_like"),
-    *("new_full", "convert"),
-)
-"""Operations whose result is a constant in their dtype; `convert` may be of a constant."""
+    values = []
+    is_constant = True
+    for value, argument in zip(call.arguments, arguments, strict=True):
+        if isinstance(value, TensorRef):
+            try:
+                number = ast.literal_eval(argument.text)
+            except ValueError:
+                is_constant = False
+                break
+            value = torch.tensor(number, dtype=value.dtype)  # noqa: PLW2901
+        values.append(value)
+    if is_constant:
+        return repr(call.function(*values, **call.options).item())
+    if row.name in ("where", "copy", "neg", "abs", "reshape"):
+        return ""
+    raise UnsupportedOpError(
+        f"{row.name} of numbers in {call.result.dtype} (compute in the dtype of the step count t, "
+        "as in (t > 100).to(t.dtype) * 0.1)"
+    )
 
 
 def _constant(call: RecordedCall, number: Expression | str) -> Expression:
-    """Return a number in the dtype of the result: 0.1 in float32 is 0.10000000149011612.
-
-    Raises:
-        UnsupportedOpError: the number is no constant, and has more digits than the dtype.
-    """
+    """Return a number as a boolean, an int or a float, as the dtype of the result says."""
     text = number if isinstance(number, str) else number.text
-    try:
-        value = float(text)
-    except ValueError:
-        value = None
-    if call.is_boolean:
-        text = repr(bool(value)) if value is not None else f"bool({text})"
-    elif not call.dtype.is_floating_point:
-        text = repr(int(value)) if value is not None else f"int({text})"
-    elif call.dtype is not torch.float64:
-        if value is None:
-            raise UnsupportedOpError(
-                f"a number that is rounded to {call.dtype} (give it t.dtype instead, the dtype of "
-                "the step count)"
-            )
-        rounded = torch.tensor(value, dtype=call.dtype).item()
-        text = text if rounded == value else repr(rounded)
+    if not call.dtype.is_floating_point:
+        convert = bool if call.is_boolean else int
+        try:
+            text = repr(convert(float(text)))
+        except ValueError:
+            text = f"{convert.__name__}({text})"
     return Expression(text, True, call.shape, call.is_boolean)
 
 

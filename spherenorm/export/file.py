@@ -213,9 +213,7 @@ class ExportedFile:
             "constructor": CONSTRUCTOR_OF_PARTITION.format(
                 clock=CLOCK_OF_LABEL.format(labels=_quote(scheduled)) if scheduled else ""
             ),
-            "constants": DEFAULTS.format(
-                defaults=textwrap.indent("\n".join(defaults), " " * 4)
-            ),
+            "constants": DEFAULTS.format(defaults=textwrap.indent("\n".join(defaults), " " * 4)),
             "refusal": REFUSAL_OF_MANY_DIMENSIONS.format(and_label=and_label) if refusing else "",
             "chosen": 'group["label"], weight',
             "arguments_of_choice": "label, weight",
@@ -327,9 +325,7 @@ CONSTRUCTOR_OF_RECIPE = """\
 
 # Of the two, the file of a partition
 
-ORIGIN_OF_PARTITION = (
-    "Written from a partition of spherenorm, whose labels have these recipes:"
-)
+ORIGIN_OF_PARTITION = "Written from a partition of spherenorm, whose labels have these recipes:"
 CONSTRUCTOR_OF_PARTITION = '''\
     """Takes param_groups with a label each: [{{"label": ..., "params": [...], "lr": ...}}, ...].
 

@@ -253,7 +253,9 @@ class ExportedRecipe:
             raise ExportError(f"{self.bound.name}: {error} cannot be exported") from error
         except Unsupported as error:
             hint = ""
-            if any(isinstance(x, OfFunction) for x in _schedules_in(_fields_of_all(self.bound.rule))):
+            if any(
+                isinstance(x, OfFunction) for x in _schedules_in(_fields_of_all(self.bound.rule))
+            ):
                 hint = "; a function of `sn.schedule.of` decides by torch.where(t < 100, x, y)"
             raise ExportError(f"{self.bound.name} cannot be exported: {error}{hint}") from error
         texts = []
