@@ -145,7 +145,7 @@ class Schedule(_Number):
         if t != last_t:
             value = self.evaluate(float(t))
             if not isinstance(value, Tensor):
-                object.__setattr__(self, "_last", (t, value))
+                self.__dict__["_last"] = t, value
         result: Scalar = value
         return result
 
@@ -290,11 +290,13 @@ class Knots(Schedule):
         # A knot counts by its share less that of the next one. So values are exact at knots, and
         # knots that are not the neighbors of t add 0.
         if self._has_numbers and not isinstance(t, Tensor):
-            i = bisect.bisect_right(self.times, t) - 1
+            times, values = self.times, self.values
+            i = bisect.bisect_right(times, t) - 1
             if not 0 <= i < len(self.shapes):
-                return self.values[max(i, 0)]
-            share = self._share(i, t)
-            number: Scalar = self.values[i] * (1 - share) + self.values[i + 1] * share
+                return values[max(i, 0)]
+            # t is between the two knots, so that its progress needs no limits.
+            share = _SHAPES[self.shapes[i]]((t - times[i]) / (times[i + 1] - times[i]))
+            number: Scalar = values[i] * (1 - share) + values[i + 1] * share
             return number
         shares = [1.0, *(self._share(i, t) for i in range(len(self.shapes))), 0.0]
         value = 0 * t

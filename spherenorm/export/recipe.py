@@ -126,11 +126,8 @@ class ExportedRecipe:
             raise ExportError(f"{bound.name} refuses all recorded shapes, such as {shape}")
         choice = f"def functions_for(weight):\n{self.choice_of_functions()}\n"
         code = "\n".join([choice, *self.functions.values()])
-        self.flattens = all(
-            self._code_takes_steps(code, shape)
-            for shape in OTHER_SHAPES
-            if len(shape) > 2 and self._rule_accepts(shape)
-        )
+        many_dims = [x for x in OTHER_SHAPES if len(x) > 2 and self._rule_accepts(x)]
+        self.flattens = self._code_takes_steps(code, many_dims)
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -227,7 +224,7 @@ class ExportedRecipe:
             functions = f"init_{fallback}, step_{fallback}{terms}"
             choice = f"def functions_for(weight):\n    return {functions}\n"
             code = f"{choice}\n{self.functions[fallback]}"
-            if all(self._code_takes_steps(code, shape) for shape in kind.shapes):
+            if self._code_takes_steps(code, kind.shapes):
                 return fallback
         text = self._write_functions(kind)
         for other_kind, other_text in self.functions.items():
@@ -264,16 +261,16 @@ class ExportedRecipe:
             texts.append(f"\n\ndef {head}:\n{body}")
         return "\n".join(texts)
 
-    def _code_takes_steps(self, code: str, shape: tuple[int, ...]) -> bool:
-        """Return True if functions take the rule's steps of a weight of a shape.
+    def _code_takes_steps(self, code: str, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Return True if functions take the rule's steps of weights of some shapes.
 
         Args:
             code: the text of `functions_for` and of the functions that it returns.
-            shape: the shape of the weight.
+            shapes: the shapes; at equal ones the weights differ.
         """
         namespace: dict[str, Any] = {"torch": torch, "math": math}
         exec(f"{MATRIX_OF}\n\n{code}", namespace)
-        for seed, bound in enumerate(self.settings):
+        for bound, (seed, shape) in itertools.product(self.settings, enumerate(shapes)):
             start = random_tensor(shape, seed)
             step = self._step_of_functions(namespace, start, dict(bound.hyper_parameters))
             if find_difference(step, bound.rule, start, range(1, N_STEPS + 1)):

@@ -130,6 +130,27 @@ def entries_after_step(group: Mapping[str, Any]) -> dict[str, Any]:
     return {CLOCK: t, **numbers_at(group, t + 1)}
 
 
+def with_its_schedules(group: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that a step has written into a group, and a copy of its schedules."""
+    return {**entries, SCHEDULES: dict(group.get(SCHEDULES, _NO_SCHEDULES))}
+
+
+def has_entries(group: Mapping[str, Any], written: Mapping[str, Any] | None) -> bool:
+    """Return True if nobody has changed a group since a step: `with_its_schedules` of that step.
+
+    A list may have changed inside, and so may an lr that a torch scheduler drives.
+    """
+    if written is None or "initial_lr" in group:
+        return False
+    for name, value in written.items():
+        if name == SCHEDULES:
+            if group.get(SCHEDULES, _NO_SCHEDULES) != value:
+                return False
+        elif group.get(name) is not value or type(value) is list:
+            return False
+    return True
+
+
 def latest_clock(param_groups: Iterable[Mapping[str, Any]]) -> int:
     """Return the largest clock, at which a group that joins later starts; 0 without any."""
     return max((group.get(CLOCK, 0) for group in param_groups), default=0)
