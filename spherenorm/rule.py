@@ -27,6 +27,7 @@ from spherenorm.numerics import (
     accumulation_dtype,
     cast_like_checked,
     derivatives_are_taken,
+    is_zero,
     refuse_unless_real,
     shares_memory,
     to_accumulation_dtype,
@@ -712,7 +713,7 @@ def _value_at(value: Any, t: Scalar, zero_is_ordinary: bool = True) -> Any:
     """Return the value of a field at step t: numbers for schedules, rules at t for rules."""
     if isinstance(value, Schedule):
         number = value(t)
-        if zero_is_ordinary or isinstance(number, Tensor) or number != 0:
+        if zero_is_ordinary or not is_zero(number):
             return number
         # At a Python number 0 the rule may lack a state that it has at all other steps.
         return torch.zeros((), dtype=torch.float64, device="cpu")

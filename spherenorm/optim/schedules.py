@@ -109,6 +109,8 @@ def stands_still(group: Mapping[str, Any]) -> bool:
     Such a step is none of the schedule's.
     """
     lr = group.get("lr")
+    if type(lr) is float and lr:
+        return False
     if isinstance(lr, Tensor) or lr != 0 or "lr" not in group.get(SCHEDULES, _NO_SCHEDULES):
         return False
     return bool(numbers_at(group, next_step(group))["lr"] != 0)
