@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spherenorm.numerics import accumulation_dtype, compute_dtype
+from spherenorm.numerics import accumulation_dtype
 from spherenorm.torch_internals import copy_tensors
 from spherenorm.views import View
 
@@ -123,12 +123,16 @@ class VectorProducts:
         dtype = accumulation_dtype(device)
         self._memory = torch.zeros(3, len(vectors), 1, length, dtype=dtype, device=device)
         rows = self._memory.view(3, len(vectors), length)
-        self._slots = [row[: x.numel()].view(x.shape) for part in rows for row, x in zip(part, vectors, strict=True)]
+        self._slots = [
+            row[: x.numel()].view(x.shape)
+            for part in rows
+            for row, x in zip(part, vectors, strict=True)
+        ]
 
     def inner_products(
         self, before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> Tensor:
-        """Return the products of w, d = w' - w and g with each other, of shape (vectors, 1, 3, 3)."""
+        """Return the products of w, d = w' - w and g, of shape (vectors, 1, 3, 3)."""
         copy_tensors(self._slots, [*before, *after, *grads])
         self._memory[1].sub_(self._memory[0])
         products = self._memory.new_empty(len(before), 1, 3, 3)
