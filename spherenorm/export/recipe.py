@@ -282,7 +282,8 @@ class ExportedRecipe:
     ) -> Step:
         """Return a function that steps one weight by exported functions."""
         matrix_of, functions_for = namespace["matrix_of"], namespace["functions_for"]
-        weight, state = matrix_of(start), {}
+        weight: Tensor = matrix_of(start)
+        state: dict[str, Any] = {}
 
         def step(grad: Tensor, t: int) -> Tensor:
             nonlocal weight
@@ -294,7 +295,8 @@ class ExportedRecipe:
             sums = [function(*arguments) for function in terms]
             weight, new_state = step_weight(*arguments, *sums)
             state.update(new_state)
-            return weight.reshape(start.shape)
+            new_weight: Tensor = weight.reshape(start.shape)
+            return new_weight
 
         return step
 
@@ -334,7 +336,8 @@ def _holds_tensor(schedule: Schedule) -> bool:
 def _constants_of(code: str) -> list[float]:
     """Return the numbers in Python code."""
     nodes = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant))
-    return [node.value for node in nodes if type(node.value) in (int, float)]
+    values = (node.value for node in nodes)
+    return [x for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
 
 
 def _flatten(values: Iterable[Any]) -> list[float]:
