@@ -107,7 +107,7 @@ class Scratch:
 
 
 class VectorProducts:
-    """The same products of vectors of any lengths, whose memory in float64 is theirs alone.
+    """Products of vectors of any lengths, in memory of their own.
 
     Args:
         vectors: the vectors, which are padded by 0 to the longest.
