@@ -389,7 +389,11 @@ _ROWS = (
             name, f"{name}.default", _NO_RECIPE, law=_NO_LAW,
             export=Python(f"{{0}}.{name}()", f"math.{name}({{0}})"),
         )
-        for name in ("expm1", "tan", "acos", "asin")
+        for name in ("expm1", "tan", "acos", "asin", "floor", "ceil")
+    ),
+    _outside_graphs(
+        "floor_divide", "floor_divide.default floor_divide.Scalar", _NO_RECIPE, law=_NO_LAW,
+        export=Python("{0} // {1}", "{0} // {1}"),
     ),
     *(
         _outside_graphs(
@@ -464,8 +468,7 @@ _ROWS = (
     _row("scalar_tensor", "scalar_tensor.default", cpp=REGISTERED, export=REGISTERED,
          law=REGISTERED),
     _row("full", "full.default", cpp=REGISTERED, export=REGISTERED, law=REGISTERED),
-    _row("full_like", "full_like.default", cpp=REGISTERED, law=REGISTERED,
-         export=Python("torch.full_like({arguments})")),
+    _row("full_like", "full_like.default", cpp=REGISTERED, export=REGISTERED, law=REGISTERED),
     _row("new_full", "new_full.default", cpp=DERIVED, export=REGISTERED, law=DERIVED,
          derived=lambda ops, _, size, value: ops.full(size, value)),
     _row("zeros", "zeros.default", cpp=DERIVED, export=REGISTERED, law=DERIVED,

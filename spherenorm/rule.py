@@ -27,6 +27,7 @@ from spherenorm.numerics import (
     accumulation_dtype,
     cast_like_checked,
     derivatives_are_taken,
+    is_zero,
     refuse_unless_real,
     shares_memory,
     to_accumulation_dtype,
@@ -436,8 +437,8 @@ class Rule(FrozenDataclass):
         copy = object.__new__(type(self))
         attributes = copy.__dict__
         attributes.update(self._unscheduled_attributes)
-        for name, zero_is_ordinary in self._scheduled_fields.items():
-            attributes[name] = _value_at(getattr(self, name), t, zero_is_ordinary)
+        for name, value, zero_is_ordinary in self._scheduled_fields:
+            attributes[name] = _value_at(value, t, zero_is_ordinary)
         if self._fields_checked_per_step and not isinstance(t, Tensor):
             check_fields(copy, self._fields_checked_per_step)
         if "state_keys" not in attributes:
@@ -447,23 +448,22 @@ class Rule(FrozenDataclass):
         return copy
 
     @cached_property
-    def _scheduled_fields(self) -> dict[str, bool]:
-        """For each field with a schedule inside, whether a rule computes with 0 as with others."""
-        result = {}
+    def _scheduled_fields(self) -> list[tuple[str, Any, bool]]:
+        """The fields with a schedule inside: name, value, and whether 0 is a number as others."""
+        result = []
         for item in fields(self):
             value = getattr(self, item.name)
             parts = value if type(value) is tuple else (value,)
             has_scheduled_rule = any(isinstance(x, Rule) and x.is_scheduled for x in parts)
             if has_scheduled_rule or is_scheduled(value):
-                result[item.name] = item.metadata.get("zero_is_ordinary", False)
+                zero_is_ordinary = item.metadata.get("zero_is_ordinary", False)
+                result.append((item.name, value, zero_is_ordinary))
         return result
 
     @cached_property
     def _fields_checked_per_step(self) -> list[str]:
         """The fields whose schedules cannot be checked for all steps at once."""
-        return [
-            name for name in self._scheduled_fields if not is_checked_at_once(getattr(self, name))
-        ]
+        return [name for name, value, _ in self._scheduled_fields if not is_checked_at_once(value)]
 
     @cached_property
     def _unscheduled_attributes(self) -> dict[str, Any]:
@@ -472,7 +472,7 @@ class Rule(FrozenDataclass):
         `state_names` cannot depend on the numbers of a schedule, which refuses comparisons, and
         which at 0 is a tensor.
         """
-        scheduled_names = self._scheduled_fields
+        scheduled_names = [name for name, _, _ in self._scheduled_fields]
         attributes = {name: x for name, x in vars(self).items() if name not in scheduled_names}
         for name in list(attributes):
             if isinstance(getattr(type(self), name, None), cached_property):
@@ -711,17 +711,15 @@ _KEY_PROPERTIES = (
 
 def _value_at(value: Any, t: Scalar, zero_is_ordinary: bool = True) -> Any:
     """Return the value of a field at step t: numbers for schedules, rules at t for rules."""
-    if isinstance(value, Rule):
-        return value.at_step(t)
+    if isinstance(value, Schedule):
+        number = value(t)
+        if zero_is_ordinary or not is_zero(number):
+            return number
+        # At a Python number 0 the rule may lack a state that it has at all other steps.
+        return torch.zeros((), dtype=torch.float64, device="cpu")
     if type(value) in (tuple, list):
         return type(value)([_value_at(item, t, zero_is_ordinary) for item in value])
-    if not isinstance(value, Schedule):
-        return value
-    number = value(t)
-    if zero_is_ordinary or isinstance(number, Tensor) or number != 0:
-        return number
-    # At a Python number 0 the rule may lack a state that it has at all other steps.
-    return torch.zeros((), dtype=torch.float64, device="cpu")
+    return value.at_step(t) if isinstance(value, Rule) else value
 
 
 def make_checked_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:

@@ -115,6 +115,9 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_NO_VALUE = None, math.nan
+"""In the place of the last step and its value, before there are any."""
+
 if TYPE_CHECKING:
     _Number = float  # for type checkers, a schedule may stand wherever a hyper-parameter does
 else:
@@ -138,14 +141,15 @@ class Schedule(_Number):
 
     def __call__(self, t: Scalar) -> Scalar:
         """Return the value at step t: a number if t and the numbers of the schedule are such."""
-        if isinstance(t, Tensor):
+        # To ask for a type takes less time than `isinstance` of Tensor, which has a metaclass.
+        if type(t) is not int and isinstance(t, Tensor):
             return self.evaluate(t)
-        # A step asks for a number several times: to check it, to use it, to show it.
-        last_t, value = self.__dict__.get("_last", (None, 0.0))
+        # A step asks for a number several times: to use it, to show it, to check it.
+        last_t, value = self.__dict__.get("_last", _NO_VALUE)
         if t != last_t:
             value = self.evaluate(float(t))
-            if not isinstance(value, Tensor):
-                object.__setattr__(self, "_last", (t, value))
+            if type(value) is float:
+                self.__dict__["_last"] = t, value
         result: Scalar = value
         return result
 
@@ -289,12 +293,14 @@ class Knots(Schedule):
     def evaluate(self, t: Scalar) -> Scalar:
         # A knot counts by its share less that of the next one. So values are exact at knots, and
         # knots that are not the neighbors of t add 0.
-        if self._has_numbers and not isinstance(t, Tensor):
-            i = bisect.bisect_right(self.times, t) - 1
+        if self._has_numbers and (type(t) is float or not isinstance(t, Tensor)):
+            times, values = self.times, self.values
+            i = bisect.bisect_right(times, t) - 1
             if not 0 <= i < len(self.shapes):
-                return self.values[max(i, 0)]
-            share = self._share(i, t)
-            number: Scalar = self.values[i] * (1 - share) + self.values[i + 1] * share
+                return values[max(i, 0)]
+            # t is between the two knots, so that its progress needs no limits.
+            share = _SHAPES[self.shapes[i]]((t - times[i]) / (times[i + 1] - times[i]))
+            number: Scalar = values[i] * (1 - share) + values[i + 1] * share
             return number
         shares = [1.0, *(self._share(i, t) for i in range(len(self.shapes))), 0.0]
         value = 0 * t
@@ -601,9 +607,11 @@ def is_checked_at_once(value: Any) -> bool:
 
 def value_at(value: Any, t: Scalar) -> Any:
     """Return a hyper-parameter with its values at step t in the place of schedules."""
+    if isinstance(value, Schedule):
+        return value(t)
     if type(value) in (tuple, list):
         return type(value)([value_at(item, t) for item in value])
-    return value(t) if isinstance(value, Schedule) else value
+    return value
 
 
 def to_words(value: Any) -> Any:

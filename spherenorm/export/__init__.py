@@ -5,16 +5,16 @@ arithmetic too, and each recorded operation is printed as Python. What depends o
 and the step count alone becomes arithmetic of Python numbers; numbers that differ between shapes
 become functions of the shape. The file is compared with the rule before it is returned.
 
-`expressions.py` prints one operation, `functions.py` the functions of one step, `file.py` the whole
-file, and `partition.py` that of a partition.
+`expressions.py` prints one operation, `functions.py` one function, `recipe.py` the functions of one
+recipe for all kinds of shapes, and `file.py` the file of a recipe or of a partition.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from spherenorm.export.file import ExportedFile, ExportError
-from spherenorm.export.partition import ExportedPartition
+from spherenorm.export.file import ExportedFile
+from spherenorm.export.recipe import ExportError
 from spherenorm.optim import torch_optimizer
 from spherenorm.partition import Partition
 from spherenorm.registry import Recipe, bind
@@ -28,7 +28,10 @@ def export(recipe: str | Recipe | Partition, name: str | None = None, /, **setti
     The numeric hyper-parameters of the recipe are arguments of the class and entries of its
     `param_groups`; the other ones (views, strings, booleans) are fixed when the file is written.
     The file is for reading and vendoring: it steps one weight after another. Before it is returned,
-    it has taken the same steps as the rule on weights of every kind of shape.
+    it has taken the same steps as the rule on weights of every kind of shape, and around each knot
+    of a schedule. Schedules follow `group["clock"]`, the count of a group's steps, as they do in
+    the library's optimizers: a weight without a gradient for some steps has the numbers of all
+    others.
 
     Of a partition, or of a recipe that returns one, the file has the steps of all labels, and its
     class takes param_groups with a label each:
@@ -58,16 +61,13 @@ def export(recipe: str | Recipe | Partition, name: str | None = None, /, **setti
                 f"export: a partition has its numbers already, got {', '.join(settings)}; give "
                 "them to the recipes of its labels"
             )
-        return _text_of_partition(ExportedPartition(recipe, name or "Partition"))
-    bound = bind(recipe, **settings)
-    if isinstance(bound.rule, Partition):
+        file = ExportedFile.of_partition(recipe, name or "Partition")
+    else:
+        bound = bind(recipe, **settings)
         class_name = name or torch_optimizer(bound.recipe).__name__
-        return _text_of_partition(ExportedPartition(bound.rule, class_name, bound))
-    file = ExportedFile(bound, name or torch_optimizer(bound.recipe).__name__)
-    file.verify()
-    return file.text()
-
-
-def _text_of_partition(file: ExportedPartition) -> str:
+        if isinstance(bound.rule, Partition):
+            file = ExportedFile.of_partition(bound.rule, class_name, bound)
+        else:
+            file = ExportedFile.of_recipe(bound, class_name)
     file.verify()
     return file.text()

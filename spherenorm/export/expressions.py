@@ -8,6 +8,7 @@ A value is a tensor, or a Python number if it depends on hyper-parameters and th
 
 from __future__ import annotations
 
+import ast
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from spherenorm.numerics import HALF_DTYPES
 from spherenorm.operations import NotHere, Operation, Python, check_registered, of_overload
-from spherenorm.record import Call
+from spherenorm.record import Call, TensorRef
 
 Printer = TypeVar("Printer", bound="Callable[[RecordedCall], Expression]")
 
@@ -64,16 +66,21 @@ class RecordedCall:
         row: the operation's.
         arguments, options: positional and keyword arguments.
         shape: the shape of the result.
+        dtype: the dtype of the result in the record.
         is_number: the result is a Python number.
-        is_boolean: the entries of the result are booleans.
     """
 
     row: Operation
     arguments: Sequence[Any]
     options: Options
     shape: torch.Size
+    dtype: torch.dtype
     is_number: bool
-    is_boolean: bool
+
+    @property
+    def is_boolean(self) -> bool:
+        """True if the entries of the result are booleans."""
+        return self.dtype is torch.bool
 
     @property
     def operands(self) -> Operands:
@@ -122,8 +129,11 @@ def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expres
         raise UnsupportedOpError(f"{call.packet} ({row.export.reason})")
     operands = [x for x in arguments if isinstance(x, Expression)]
     is_number = all(operand.is_number for operand in operands) and not result.shape
-    is_boolean = result.dtype is torch.bool
-    recorded = RecordedCall(row, arguments, options, result.shape, is_number, is_boolean)
+    if is_number and result.dtype in (torch.float32, *HALF_DTYPES):
+        constant = _print_short_number(call, row, arguments)
+        if constant:
+            return Expression(constant, True, result.shape)
+    recorded = RecordedCall(row, arguments, options, result.shape, result.dtype, is_number)
     if not isinstance(row.export, Python):
         return PRINTERS[row.name](recorded)
     template = row.export.numbers if is_number else row.export.tensors
@@ -135,6 +145,51 @@ def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expres
         others=_print_arguments(arguments[1:], options),
     )
     return recorded.value(text)
+
+
+# Python numbers, which have the precision of float64
+
+
+def _print_short_number(call: Call, row: Operation, arguments: Sequence[Any]) -> str:
+    """Return the constant that an operation in less than float64 makes of constants.
+
+    The constant 0.1 is 0.10000000149011612 in float32. "" if there are other operands, and the
+    operation rounds none, so that its expression has the same value.
+
+    Raises:
+        UnsupportedOpError: the operation rounds a number that is no constant.
+    """
+    values = []
+    is_constant = True
+    for value, argument in zip(call.arguments, arguments, strict=True):
+        if isinstance(value, TensorRef):
+            try:
+                number = ast.literal_eval(argument.text)
+            except ValueError:
+                is_constant = False
+                break
+            value = torch.tensor(number, dtype=value.dtype)  # noqa: PLW2901
+        values.append(value)
+    if is_constant:
+        return repr(call.function(*values, **call.options).item())
+    if row.name in ("where", "copy", "neg", "abs", "reshape"):
+        return ""
+    raise UnsupportedOpError(
+        f"{row.name} of numbers in {call.result.dtype} (compute in the dtype of the step count t, "
+        "as in (t > 100).to(t.dtype) * 0.1)"
+    )
+
+
+def _constant(call: RecordedCall, number: Expression | str) -> Expression:
+    """Return a number as a boolean, an int or a float, as the dtype of the result says."""
+    text = number if isinstance(number, str) else number.text
+    if not call.dtype.is_floating_point:
+        convert = bool if call.is_boolean else int
+        try:
+            text = repr(convert(float(text)))
+        except ValueError:
+            text = f"{convert.__name__}({text})"
+    return Expression(text, True, call.shape, call.is_boolean)
 
 
 # Sums and products
@@ -240,8 +295,7 @@ def _print_clamp(call: RecordedCall) -> Expression:
 def _print_number(call: RecordedCall) -> Expression:
     if not call.is_number:
         raise UnsupportedOpError(call.row.name)
-    text = {"zeros": "0.0", "ones": "1.0"}.get(call.row.name) or call.arguments[-1].text
-    return Expression(text, True, call.shape, call.is_boolean)
+    return _constant(call, {"zeros": "0.0", "ones": "1.0"}.get(call.row.name) or call.arguments[-1])
 
 
 @prints("arange")
@@ -253,12 +307,17 @@ def _print_arange(call: RecordedCall) -> Expression:
 
 @prints("new_full")
 def _print_new_full(call: RecordedCall) -> Expression:
+    if call.is_number:
+        return _constant(call, call.arguments[-1])
     return call.value(f"{call.arguments[0]}.new_full({_print_arguments(call.arguments[1:3])})")
 
 
-@prints("zeros_like", "ones_like")
+@prints("zeros_like", "ones_like", "full_like")
 def _print_constant_like(call: RecordedCall) -> Expression:
     operands = call.operands
+    if call.is_number:
+        fill = {"zeros_like": "0.0", "ones_like": "1.0"}.get(call.row.name) or operands[1]
+        return _constant(call, fill)
     if operands[0].is_boolean and not call.is_boolean:
         return call.value(f"torch.{call.row.name}({operands[0].text}, dtype=weight.dtype)")
     return call.value(f"torch.{call.row.name}({_print_arguments(operands)})")
@@ -280,7 +339,8 @@ def _print_conversion(call: RecordedCall) -> Expression:
         text = f"weight.new_full((), int({x.text}), dtype={dtype})"
         return replace(call.value(text), is_number=False)
     if x.is_number:
-        return x
+        is_exact = call.dtype is torch.float64 or (x.is_boolean and call.is_boolean)
+        return x if is_exact else _constant(call, x)
     # Records are made in float64: a conversion to it is one to the dtype of the weight.
     if call.is_boolean != x.is_boolean or dtype == "torch.float64":
         dtype = "weight.dtype"

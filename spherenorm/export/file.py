@@ -1,305 +1,307 @@
-"""The file that `export` returns: a class, and functions for each kind of weight shapes.
+"""The file that `export` returns: one class, and the functions of one recipe or of a partition's.
 
-Weights are flattened to matrices or vectors. A recipe may step a square, a tall or a one-row matrix
-by other operations than a wide one, so each kind of shape (`KINDS`) may have functions of its own.
-Kinds with the same steps share functions.
+The file of a partition has the functions of each label's recipe, and a param_group has a label. The
+two files differ in a few lines of one template.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-import itertools
-import math
+import re
 import textwrap
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from spherenorm.export.expressions import UnsupportedOpError
-from spherenorm.export.functions import FunctionWriter, Trace, random_tensor
-from spherenorm.export.text import join_items
-from spherenorm.numerics import safe_divide
-from spherenorm.record import Unsupported
-from spherenorm.registry import Bound
-
-
-class ExportError(ValueError):
-    """The step of a recipe cannot be written in plain torch.
-
-    Example:
-        >>> class Noisy(sn.Rule):
-        ...     def update(self, update, state):
-        ...         return update.replace(direction=torch.randn_like(update.weight)), {}
-        >>> try:
-        ...     sn.export(lambda lr=0.1: sn.chain(Noisy(), rules.StepSize(lr)), "Noise")
-        ... except sn.ExportError as error:
-        ...     print(str(error).split(": ")[-1])
-        randn_like cannot be exported
-    """
-
-
-class Kind(NamedTuple):
-    """A kind of weight shapes; a weight is of the first kind in `KINDS` whose condition is true.
-
-    Attributes:
-        name: a part of the names of the functions.
-        condition: an expression of `weight`, which is flattened to two dimensions or one.
-        fallback: the kind whose functions are taken if they step this kind as the rule does.
-        shapes: the shapes at which a recipe is recorded.
-    """
-
-    name: str
-    condition: str
-    fallback: str | None
-    shapes: tuple[tuple[int, ...], ...]
-
-
-KINDS = (
-    Kind("number", "weight.shape == (1,)", "vector", ((1,),) * 3),
-    Kind("vector", "weight.ndim == 1", None, ((7,), (11,), (13,))),
-    Kind("entry", "weight.shape == (1, 1)", "row", ((1, 1),) * 3),
-    Kind("column", "weight.shape[1] == 1", "tall", ((7, 1), (11, 1), (13, 1))),
-    Kind("row", "weight.shape[0] == 1", "matrix", ((1, 7), (1, 11), (1, 13))),
-    Kind("square", "weight.shape[0] == weight.shape[1]", "matrix", ((7, 7), (11, 11), (13, 13))),
-    Kind("tall", "weight.shape[0] > weight.shape[1]", "matrix", ((11, 7), (13, 5), (17, 3))),
-    Kind("matrix", "True", None, ((7, 11), (5, 13), (3, 17))),
+from spherenorm.export.functions import random_tensor
+from spherenorm.export.recipe import (
+    KINDS,
+    MATRIX_OF,
+    N_STEPS,
+    OTHER_SHAPES,
+    ExportedRecipe,
+    ExportError,
+    Step,
+    find_difference,
 )
-OTHER_SHAPES = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
-"""Shapes, beside those of the kinds, on which the whole file is compared with the rule."""
-N_STEPS = 4
-"""Steps of each comparison; `sample_gradient` has as many kinds of gradients."""
-SHORT_PERIOD = 2
-"""Steps of a period in a comparison."""
-ROUNDING = 1e-12
-"""The largest difference in float64 that counts as rounding, relative to the largest entry."""
-STEP_ERRORS = (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError)
-"""What functions raise that were written for another kind of shapes."""
+from spherenorm.export.text import join_items
+from spherenorm.partition import Partition
+from spherenorm.registry import Bound, bind
+from spherenorm.rule import Rule
+
+_FUNCTION = re.compile(rf"\b(init|step|terms)_({'|'.join(kind.name for kind in KINDS)})\b")
 
 
 class ExportedFile:
-    """The file of one recipe.
+    """The file of one recipe, or of the recipes of a partition.
 
     Args:
-        bound: the recipe with its hyper-parameters.
         name: the name of the class.
-
-    Raises:
-        ExportError: an operation of the step cannot be printed.
+        parts: the recipe of each label of a partition, or one recipe under None.
     """
 
-    def __init__(self, bound: Bound, name: str) -> None:
-        self.bound, self.name = bound, name
-        self.numeric, self._traced_arguments = _numbers_as_tensors(bound)
-        self.shared_numbers = self._shared_hyper_parameters()
-        self.settings = [bound, *_with_other_numbers(bound, self.numeric)]
-        """The hyper-parameters at which functions are compared with the rule."""
-        self.has_sums = bound.rule.needs_global_sums
-        self.shared_keys = [key for keys in bound.rule.shared_keys.values() for key in keys]
-        self.functions: dict[str, str] = {}
-        """The text of the functions, by the kind for which they were written."""
-        self.functions_of: dict[str, str | None] = {}
-        """By kind, the kind whose functions step it; None if the rule refuses its weights."""
-        for kind in reversed(KINDS):  # a fallback comes after the kinds that name it
-            self.functions_of[kind.name] = self._choose_functions(kind)
-        if not self.functions:
-            shape = KINDS[-1].shapes[0]
-            raise ExportError(f"{bound.name} refuses all recorded shapes, such as {shape}")
-        self.flattens = True
-        """Weights of more than two dimensions are stepped as matrices, and not refused."""
-        self.flattens = all(
-            self._file_takes_steps(self.text(), shape)
-            for shape in OTHER_SHAPES
-            if len(shape) > 2 and self.rule_accepts(shape)
-        )
+    def __init__(self, name: str, parts: Mapping[str | None, ExportedRecipe]) -> None:
+        self.name, self.parts = name, parts
+        self.suffixes = _suffixes([label for label in parts if label is not None])
 
-    def _shared_hyper_parameters(self) -> list[str]:
-        """Return the numbers on which shared states depend; a weight with a 0 takes no part."""
-        names = []
-        for rule in self.bound.recipe(**self._traced_arguments).walk():
-            for field in rule.shared_fields:
-                value = getattr(rule, field)
-                if not isinstance(value, Tensor) and value != 0:
-                    continue  # the same in all groups
-                same = [name for name in self.numeric if self._traced_arguments[name] is value]
-                if not same:
-                    raise ExportError(
-                        f"{self.bound.name}: {type(rule).__name__}.{field}, on which a state of "
-                        "all weights depends, is no hyper-parameter of the recipe"
-                    )
-                names += same
-        return names
+    @classmethod
+    def of_recipe(cls, bound: Bound, name: str) -> ExportedFile:
+        """Return the file of one recipe."""
+        return cls(name, {None: ExportedRecipe(bound)})
 
-    def rule_accepts(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the rule steps a weight of this shape."""
-        try:
-            self.bound.rule.init(random_tensor(shape, 0))
-        except ValueError:
-            return False
-        return True
+    @classmethod
+    def of_partition(
+        cls, partition: Partition, name: str, bound: Bound | None = None
+    ) -> ExportedFile:
+        """Return the file of a partition.
 
-    def _choose_functions(self, kind: Kind) -> str | None:
-        """Return the kind whose functions step `kind`; they are written if there are none."""
-        if not self.rule_accepts(kind.shapes[0]):
-            return None
-        fallback = self.functions_of[kind.fallback] if kind.fallback else None
-        # Functions for wide matrices may be right for tall ones but slow: rules that
-        # orthogonalize transpose a tall matrix, for smaller products.
-        if fallback and kind.name != "tall" and self._functions_take_steps(fallback, kind):
-            return fallback
-        text = self._write_functions(kind)
-        for other_kind, other_text in self.functions.items():
-            if text == other_text.replace(f"_{other_kind}(", f"_{kind.name}("):
-                return other_kind
-        self.functions[kind.name] = text
-        return kind.name
-
-    def _write_functions(self, kind: Kind) -> str:
-        """Return the text of two functions, one for the initial state and one for a step."""
-        recipe, arguments = self.bound.recipe, self._traced_arguments
-        try:
-            traces = [Trace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]
-            init = FunctionWriter(traces, "init").body()
-            terms = FunctionWriter(traces, "terms").body() if self.has_sums else []
-            step = FunctionWriter(traces, "step").body()
-        except UnsupportedOpError as error:
-            raise ExportError(f"{self.bound.name}: {error} cannot be exported") from error
-        except Unsupported as error:
-            raise ExportError(f"{self.bound.name} cannot be exported: {error}") from error
-        init_body = textwrap.indent("\n".join(init), " " * 4)
-        step_body = textwrap.indent("\n".join(step), " " * 4)
-        sums_function = ""
-        if self.has_sums:
-            sums_body = textwrap.indent("\n".join(terms), " " * 4)
-            sums_function = f"\n\ndef terms_{kind.name}(weight, grad, state, group):\n{sums_body}\n"
-        step_arguments = "weight, grad, state, group, sums" if self.has_sums else STEP_ARGUMENTS
-        return (
-            f"\n\ndef init_{kind.name}(weight, group):\n{init_body}\n{sums_function}"
-            f"\n\ndef step_{kind.name}({step_arguments}):\n{step_body}"
-        )
-
-    def _functions_take_steps(self, functions: str, kind: Kind) -> bool:
-        """Return True if the functions of one kind take the rule's steps for another kind."""
-        namespace: dict[str, Any] = {"torch": torch, "math": math}
-        exec(self.functions[functions], namespace)
-        init, step = namespace[f"init_{functions}"], namespace[f"step_{functions}"]
-        for bound, (seed, shape) in itertools.product(self.settings, enumerate(kind.shapes)):
-            weight = rule_weight = start = random_tensor(shape, seed)
-            group, rule = dict(bound.hyper_parameters), bound.rule
-            try:
-                state, rule_state = init(weight, group), rule.init(weight)
-                for t in range(N_STEPS):
-                    grad = sample_gradient(rule_weight, t)
-                    sums: tuple[Any, ...] = ()
-                    if self.has_sums:
-                        sums = (namespace[f"terms_{functions}"](weight, grad, state, group),)
-                    weight, new_state = step(weight, grad, state, group, *sums)
-                    state = {**state, **new_state}
-                    rule_weight, rule_state = rule.step(rule_weight, grad, rule_state)
-            except STEP_ERRORS:
-                return False
-            if not equal_up_to_rounding(weight, rule_weight, start):
-                return False
-        return True
-
-    def verify(self) -> None:
-        """Compare the whole file with the rule, at shapes of every kind.
+        Args:
+            partition: the partition.
+            name: the name of the class.
+            bound: the recipe that returns the partition, whose hyper-parameters are then those of
+                each label; None if each label has a recipe of its own.
 
         Raises:
-            ExportError: the file takes other steps than the rule.
+            ExportError: a label has a rule and no recipe, its step depends on sums over all
+                weights, or it has an operation that cannot be printed.
         """
-        text = self.text()
-        for shape in [*OTHER_SHAPES, *(shape for kind in KINDS for shape in kind.shapes)]:
-            if self.accepts(shape) and not self._file_takes_steps(text, shape):
-                raise ExportError(f"{self.bound.name}: the file differs for a weight of {shape}")
+        parts: dict[str | None, ExportedRecipe] = {}
+        for label, bound_of_label in zip(partition.labels, partition.bounds, strict=True):
+            bound_part = bound_of_label if bound is None else _bind_part(bound, label)
+            if bound_part is None:
+                raise ExportError(
+                    f"partition: {label!r} has a rule, whose numbers have no names in a file; give "
+                    "it a recipe, or export the recipe that returns the partition"
+                )
+            part = ExportedRecipe(bound_part)
+            if part.has_sums:
+                raise ExportError(
+                    f"partition: the step of {label!r} depends on sums over all weights, which "
+                    f"only a file of one recipe has: export {bound_part.name!r} alone"
+                )
+            parts[label] = part
+        return cls(name, parts)
 
-    def _file_takes_steps(self, text: str, shape: tuple[int, ...]) -> bool:
-        """Return True if the optimizer class of a file takes the rule's steps."""
+    def verify(self) -> None:
+        """Compare the file with the rules, at shapes of every kind and in every schedule's branch.
+
+        Raises:
+            ExportError: the file takes other steps than a rule.
+        """
         namespace: dict[str, Any] = {"__name__": self.name}
-        exec(compile(text, f"<export of {self.bound.name}>", "exec"), namespace)
-        for bound in self.settings:
-            weight = random_tensor(shape, 3).requires_grad_()
-            numbers = {key: _to_python(bound.hyper_parameters[key]) for key in self.numeric}
-            optimizer, rule = namespace[self.name]([weight], **numbers), bound.rule
-            rule_weight = start = weight.detach().clone()
-            state = rule.init(rule_weight)
-            for t in range(N_STEPS):
-                weight.grad = sample_gradient(rule_weight, t)
-                try:
-                    optimizer.step()
-                except STEP_ERRORS:
-                    return False
-                rule_weight, state = rule.step(rule_weight, weight.grad, state)
-            if not equal_up_to_rounding(weight.detach(), rule_weight, start):
-                return False
-        return True
+        exec(compile(self.text(), f"<export of {self.name}>", "exec"), namespace)
+        shapes = [*OTHER_SHAPES, *(shape for kind in KINDS for shape in kind.shapes)]
+        # Schedules are the same at all shapes, but each kind has them in its own functions.
+        shapes_of_schedules = {kind.shapes[0] for kind in KINDS}
+        for label, part in self.parts.items():
+            for bound in part.settings:
+                all_steps = part.steps_to_compare(bound)
+                for shape in filter(part.accepts, shapes):
+                    start = random_tensor(shape, 3)
+                    step = self._step_of_class(namespace[self.name], label, part, bound, start)
+                    steps = all_steps if shape in shapes_of_schedules else all_steps[:N_STEPS]
+                    difference = find_difference(step, bound.rule, start, steps)
+                    if difference:
+                        labelled = f" labelled {label!r}" if label else ""
+                        raise ExportError(
+                            f"{part.bound.name}: the file differs for a weight of "
+                            f"{shape}{labelled}: {difference}"
+                        )
 
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """The numeric hyper-parameters with their defaults."""
-        return {key: _to_python(self.bound.hyper_parameters[key]) for key in self.numeric}
+    def _step_of_class(
+        self, cls: Any, label: str | None, part: ExportedRecipe, bound: Bound, start: Tensor
+    ) -> Step:
+        """Return a function that steps one weight by the optimizer class of the file."""
+        weight = start.clone().requires_grad_()
+        group = {"params": [weight], **part.numbers(bound)}
+        optimizer = cls([group if label is None else {"label": label, **group}])
 
-    def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the file and the rule step a weight of this shape."""
-        if not self.rule_accepts(shape) or (len(shape) > 2 and not self.flattens):
-            return False
-        # The file steps a scalar as a vector, which the rule may refuse.
-        return shape != () or self.functions_of["number"] is not None
+        def step(grad: Tensor, t: int) -> Tensor:
+            weight.grad = grad
+            if part.has_clock:
+                optimizer.param_groups[0]["clock"] = t - 1
+            optimizer.step()
+            return weight.detach()
+
+        return step
+
+    # The text
 
     def text(self) -> str:
         """Return the source of the file."""
-        settings = self.bound.hyper_parameters
-        functions = "\n".join(self.functions.values()) + "\n"
-        summary = (inspect.getdoc(self.bound.recipe) or "").partition("\n")[0]
-        written = f"Written from the recipe {self.bound.name} of spherenorm."
-        # The first line of a docstring may announce a formula, which is not here.
-        origin = f"{summary.rstrip(':.')}. {written}" if summary else written
-        shapes = "Weights of more than two dimensions are matrices of len(weight) rows."
-        if not self.flattens:
-            shapes = "Weights of more than two dimensions are refused."
-        paragraphs = [origin, f"{shapes} Half precision is computed in float32."]
-        fixed = [f"{key}={value!r}" for key, value in settings.items() if key not in self.numeric]
-        if fixed:
-            paragraphs.append(f"Fixed: {', '.join(fixed)}.")
-        arguments = [f"{key}={value!r}" for key, value in self.defaults.items()]
-        entries = [f'"{key}": {key}' for key in self.defaults]
-        template = TEMPLATE
-        if self.has_sums:
-            for one_pass, two_passes in TWO_PASSES:
-                assert template.count(one_pass) == 1
-                template = template.replace(one_pass, two_passes)
-        return template.format(
-            load_state_dict=LOAD_STATE_DICT,
-            matrix_of=MATRIX_OF,
-            shared_keys=tuple(self.shared_keys),
-            shared_numbers=tuple(self.shared_numbers),
+        functions = "\n".join(
+            self._with_suffix(label, text)
+            for label, part in self.parts.items()
+            for text in part.functions.values()
+        )
+        has_sums = any(part.has_sums for part in self.parts.values())
+        has_clock = any(part.has_clock for part in self.parts.values())
+        single = self.parts.get(None)
+        lines = self._lines_of_partition() if single is None else self._lines_of_recipe(single)
+        return TEMPLATE.format(
             name=self.name,
-            description="\n\n".join(textwrap.fill(text, 100) for text in paragraphs),
+            **lines,
+            state=(STATE_AND_SUMS if has_sums else STATE).format(chosen=lines["chosen"]),
             imports="import math\n\n" if "math." in functions else "",
-            init=join_items("    def __init__(", ["self", "params", *arguments], "):"),
-            defaults=join_items("        defaults = {", entries, "}"),
-            refusal="" if self.flattens else REFUSAL_OF_MANY_DIMENSIONS,
-            choice=self.choice_of_functions(),
+            load_state_dict=LOAD_STATE_DICT,
+            weights=TWO_PASSES if has_sums else ONE_PASS,
+            advance=ADVANCE if has_clock else "",
+            sums=", sums" if has_sums else "",
+            matrix_of=MATRIX_OF,
             functions=functions,
         )
 
-    def choice_of_functions(self) -> str:
-        """Return the body of `functions_for(weight)`."""
-        branches = []
-        for kind in KINDS:
-            owner = self.functions_of[kind.name]
-            if kind.fallback is None or owner != self.functions_of[kind.fallback]:
-                action = f"return init_{owner}, step_{owner}" if owner else REFUSAL
-                if owner and self.has_sums:
-                    action += f", terms_{owner}"
-                branches.append((kind.condition, action))
-        *branches, (_, last_action) = branches
-        while branches and branches[-1][1] == last_action:
-            branches.pop()
-        lines = [f"if {condition}:\n    {action}" for condition, action in branches]
-        return textwrap.indent("\n".join([*lines, last_action]), " " * 4)
+    def _lines_of_recipe(self, part: ExportedRecipe) -> dict[str, str]:
+        """Return the lines that the file of a recipe has alone."""
+        bound = part.bound
+        summary = (inspect.getdoc(bound.recipe) or "").partition("\n")[0]
+        written = f"Written from the recipe {bound.name} of spherenorm."
+        # The first line of a docstring may announce a formula, which is not here.
+        origin = f"{summary.rstrip(':.')}. {written}" if summary else written
+        shapes = SHAPES_AS_MATRICES
+        if not part.flattens:
+            shapes = "Weights of more than two dimensions are refused."
+        paragraphs = [origin, f"{shapes} {HALF_PRECISION}"]
+        fixed = [
+            f"{name}={value!r}"
+            for name, value in bound.hyper_parameters.items()
+            if name not in part.numeric
+        ]
+        if fixed:
+            paragraphs.append(f"Fixed: {', '.join(fixed)}.")
+        arguments = [f"{key}={value!r}" for key, value in part.defaults.items()]
+        entries = [f'"{key}": {key}' for key in part.defaults]
+        constants = ""
+        if part.has_sums:
+            constants = CONSTANTS_OF_SUMS.format(
+                keys=tuple(part.shared_keys), numbers=tuple(part.shared_numbers)
+            )
+        return {
+            "what": "an optimizer of plain torch",
+            "description": "\n\n".join(textwrap.fill(text, 100) for text in paragraphs),
+            "constructor": CONSTRUCTOR_OF_RECIPE.format(
+                init=join_items("    def __init__(", ["self", "params", *arguments], "):"),
+                defaults=join_items("        defaults = {", entries, "}"),
+                add_param_group=ADD_PARAM_GROUP if part.has_clock else "",
+            ),
+            "constants": constants,
+            "refusal": "" if part.flattens else REFUSAL_OF_MANY_DIMENSIONS.format(and_label=""),
+            "chosen": "weight",
+            "arguments_of_choice": "weight",
+            "choice": part.choice_of_functions(),
+        }
 
+    def _lines_of_partition(self) -> dict[str, str]:
+        """Return the lines that the file of a partition has alone."""
+        recipes = [f"    {_quote(label)}: {part.bound.name}" for label, part in self.parts.items()]
+        shapes = textwrap.fill(f"{SHAPES_AS_MATRICES} {HALF_PRECISION}", 100)
+        defaults, choices = [], []
+        for label, part in self.parts.items():
+            entries = [f'"{key}": {_quote(value)}' for key, value in part.defaults.items()]
+            defaults.append(join_items(f"{_quote(label)}: {{", entries, "},", 96))
+            choice = self._with_suffix(label, part.choice_of_functions())
+            choices.append(f"    if label == {_quote(label)}:\n{textwrap.indent(choice, ' ' * 4)}")
+        scheduled = [label for label, part in self.parts.items() if part.has_clock]
+        refusing = [label for label, part in self.parts.items() if not part.flattens]
+        and_label = f' and group["label"] in {_quote(refusing)}'
+        return {
+            "what": "an optimizer of plain torch that steps each parameter by its label",
+            "description": f"{ORIGIN_OF_PARTITION}\n\n" + "\n".join(recipes) + f"\n\n{shapes}",
+            "constructor": CONSTRUCTOR_OF_PARTITION.format(
+                clock=CLOCK_OF_LABEL.format(labels=_quote(scheduled)) if scheduled else ""
+            ),
+            "constants": DEFAULTS.format(defaults=textwrap.indent("\n".join(defaults), " " * 4)),
+            "refusal": REFUSAL_OF_MANY_DIMENSIONS.format(and_label=and_label) if refusing else "",
+            "chosen": 'group["label"], weight',
+            "arguments_of_choice": "label, weight",
+            "choice": "\n".join(choices),
+        }
+
+    def _with_suffix(self, label: str | None, text: str) -> str:
+        """Return code with a label's suffix in the names of functions: step_matrix_vector."""
+        if label is None:
+            return text
+        return _FUNCTION.sub(rf"\1_{self.suffixes[label]}_\2", text)
+
+
+def _quote(value: Any) -> str:
+    """Return the representation of a value, with a formatter's quotes."""
+    return repr(value).replace("'", '"')
+
+
+def _bind_part(bound: Bound, label: str) -> Bound:
+    """Return the recipe of one part of the partition that a recipe returns."""
+
+    @functools.wraps(bound.recipe)
+    def part(**hyper_parameters: Any) -> Rule:
+        partition = bound.recipe(**hyper_parameters)
+        rule: Rule = partition.rules[label]  # type: ignore[attr-defined]
+        return rule
+
+    values = {name: bound.hyper_parameters[name] for name in bound.explicit_names}
+    return replace(bind(part, **values), recipe=part)
+
+
+def _suffixes(labels: Sequence[str]) -> dict[str, str]:
+    """Return a part of a function's name for each label."""
+    suffixes: dict[str, str] = {}
+    for label in labels:
+        stem = re.sub(r"\W+", "_", "rest" if label == "*" else label).strip("_") or "part"
+        suffix, number = stem, 1
+        while suffix in suffixes.values():
+            number += 1
+            suffix = f"{stem}{number}"
+        suffixes[label] = suffix
+    return suffixes
+
+
+# The lines of both files
+
+SHAPES_AS_MATRICES = "Weights of more than two dimensions are matrices of len(weight) rows."
+HALF_PRECISION = "Half precision is computed in float32."
+REFUSAL_OF_MANY_DIMENSIONS = """
+    if p.ndim > 2{and_label}:
+        raise ValueError(f"no step for a weight of shape {{tuple(p.shape)}}")"""
+
+TEMPLATE = '''"""{name}, {what}.
+
+{description}
+"""
+
+{imports}import torch
+
+
+class {name}(torch.optim.Optimizer):
+{constructor}
+{load_state_dict}
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+{weights}{advance}        return loss
+{constants}
+
+def step_weight(p, state, group{sums}):
+    if p.is_complex():
+        raise TypeError("no step for a complex weight"){refusal}
+    weight, grad = matrix_of(p), matrix_of(p.grad)
+    {state}
+    new_weight, new_state = step(weight, grad, state, group{sums})
+    state.update(new_state)
+    p.copy_(new_weight.reshape(p.shape))
+
+
+{matrix_of}
+
+def functions_for({arguments_of_choice}):
+{choice}
+{functions}
+'''
 
 LOAD_STATE_DICT = """\
     def load_state_dict(self, state_dict):
@@ -312,77 +314,63 @@ LOAD_STATE_DICT = """\
                 if isinstance(value, torch.Tensor):
                     self.state[p][key] = value.to(p.device, copy=True)
 """
-"""The method of all exported classes."""
-MATRIX_OF = """\
-def matrix_of(x):
-    x = x.flatten(1) if x.ndim > 1 else x.reshape(-1)
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-"""
-"""The function of all exported files that see several weights at once."""
 
-TEMPLATE = '''"""{name}, an optimizer of plain torch.
+# Of the two, the file of a recipe
 
-{description}
-"""
-
-{imports}import torch
-
-
-class {name}(torch.optim.Optimizer):
+CONSTRUCTOR_OF_RECIPE = """\
 {init}
 {defaults}
         super().__init__(params, defaults)
+{add_param_group}"""
 
-{load_state_dict}
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+# Of the two, the file of a partition
+
+ORIGIN_OF_PARTITION = "Written from a partition of spherenorm, whose labels have these recipes:"
+CONSTRUCTOR_OF_PARTITION = '''\
+    """Takes param_groups with a label each: [{{"label": ..., "params": [...], "lr": ...}}, ...].
+
+    Other entries are hyper-parameters, whose defaults are in DEFAULTS.
+    """
+
+    def __init__(self, params):
+        super().__init__(params, {{}})
+
+    def add_param_group(self, param_group):
+        label = param_group.get("label")
+        if label not in DEFAULTS:
+            raise ValueError(f"a param_group needs a label of {{[*DEFAULTS]}}, got {{label!r}}")
+{clock}        super().add_param_group({{**DEFAULTS[label], **param_group}})
+'''
+DEFAULTS = """
+
+DEFAULTS = {{
+{defaults}
+}}
+"""
+
+# A step without sums over all weights, and one with such sums
+
+ONE_PASS = """\
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None and p.numel():
                     step_weight(p, self.state[p], group)
-        return loss
-
-
-def step_weight(p, state, group):
-    if p.is_complex():
-        raise TypeError("no step for a complex weight")
-    weight, grad = (x.flatten(1) if x.ndim > 1 else x.reshape(-1) for x in (p, p.grad)){refusal}
-    if p.dtype in (torch.bfloat16, torch.float16):
-        weight, grad = weight.float(), grad.float()
-    init, step = functions_for(weight)
+"""
+STATE = """\
+init, step = functions_for({chosen})
     if not state:
-        state.update(init(weight, group))
-    new_weight, new_state = step(weight, grad, state, group)
-    state.update(new_state)
-    p.copy_(new_weight.reshape(p.shape))
+        state.update(init(weight, group))"""
 
-
-def functions_for(weight):
-{choice}
-{functions}'''
-
-STEP_ARGUMENTS = "weight, grad, state, group"
-TWO_PASSES = (
-    (
-        """        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None and p.numel():
-                    step_weight(p, self.state[p], group)
-        return loss
-""",
-        """        todo = []
+TWO_PASSES = """\
+        todo = []
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None and p.numel():
                     todo.append((p, self.state[p], group))
         # Weights whose first gradient comes late take the estimates of the others.
-        furthest = max((s for s in self.state.values() if s), key=shared_numbers, default={{}})
-        shared = {{key: furthest[key] for key in SHARED if furthest}}
-        sums = {{}}
+        furthest = max((s for s in self.state.values() if s), key=shared_numbers, default={})
+        shared = {key: furthest[key] for key in SHARED if furthest}
+        sums = {}
         for p, state, group in todo:
             if not state:
                 state.update(functions_for(matrix_of(p))[0](matrix_of(p), group))
@@ -396,117 +384,35 @@ TWO_PASSES = (
         for p, state, group in todo:
             step_weight(p, state, group, sums)
         for state in self.state.values() if active else ():
-            state.update({{key: active[0][1][key] for key in SHARED if state}})
-        return loss
+            state.update({key: active[0][1][key] for key in SHARED if state})
+"""
+STATE_AND_SUMS = "step = functions_for(weight)[1]"
+CONSTANTS_OF_SUMS = """
 
-
-SHARED = {shared_keys!r}
-NONZERO = {shared_numbers!r}
+SHARED = {keys!r}
+NONZERO = {numbers!r}
 
 
 def shared_numbers(state):
     return [abs(float(state[key])) for key in SHARED]
+"""
 
+# The clock of schedules, which counts the steps of a param_group
 
-{matrix_of}""",
-    ),
-    ("def step_weight(p, state, group):", "def step_weight(p, state, group, sums):"),
-    (
-        """    init, step = functions_for(weight)
-    if not state:
-        state.update(init(weight, group))
-    new_weight, new_state = step(weight, grad, state, group)
-""",
-        """    step = functions_for(weight)[1]
-    new_weight, new_state = step(weight, grad, state, group, sums)
-""",
-    ),
-)
-"""Parts of the template, and what stands there if the step needs sums over all weights."""
-REFUSAL = 'raise ValueError(f"no step for a weight of shape {tuple(weight.shape)}")'
-REFUSAL_OF_MANY_DIMENSIONS = """
-    if p.ndim > 2:
-        raise ValueError(f"no step for a weight of shape {tuple(p.shape)}")"""
-
-
-# Hyper-parameters
-
-
-def _to_python(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.item()
-    return tuple(map(_to_python, value)) if isinstance(value, tuple | list) else value
-
-
-def _to_tensor(value: Any) -> Any:
-    """Return a 0-dim tensor for a number, a tuple of them for several, None for other values."""
-    if isinstance(value, tuple | list):
-        tensors = tuple(_to_tensor(item) for item in value)
-        return tensors if tensors and None not in tensors else None
-    if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
-        return None
-    return torch.as_tensor(value, dtype=torch.float64).clone()
-
-
-def _numbers_as_tensors(bound: Bound) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of numeric hyper-parameters, and all of them with tensors for numbers."""
-    names, arguments = [], dict(bound.hyper_parameters)
-    for name, value in bound.hyper_parameters.items():
-        tensor = _to_tensor(value)
-        if tensor is None:
-            continue
-        try:
-            bound.replace(**{name: tensor}).rule.init(torch.ones(3, 4))
-        except (TypeError, ValueError, RuntimeError):
-            continue  # the recipe counts or branches by the number, which is then fixed
-        names.append(name)
-        arguments[name] = tensor
-    return names, arguments
-
-
-def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:
-    """Return the recipe with other numbers, none of them 0; [] if it accepts no others.
-
-    A whole number may be a period, such as that of a refresh at each tenth step. It becomes 2, so
-    that a few steps take each branch.
-    """
-
-    def other_number(value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return tuple(map(other_number, value))
-        if isinstance(value, int) and value >= 1:
-            return SHORT_PERIOD
-        return 0.9 * _to_python(value) if value else 0.01
-
-    result = bound
-    for name in names:
-        try:
-            candidate = result.replace(**{name: other_number(result.hyper_parameters[name])})
-            candidate.rule  # noqa: B018  # builds the rule, which checks the number
-        except ValueError:
-            continue
-        result = candidate
-    return [result] if result is not bound else []
-
-
-# Comparisons
-
-
-def sample_gradient(weight: Tensor, step: int) -> Tensor:
-    """Return a gradient that scale-invariance tests pass at some steps and fail at others.
-
-    Its radial part vanishes in each row at step 1, and in the whole weight at step 2.
-    """
-    grad = random_tensor(tuple(weight.shape), 100 + step)
-    dims = tuple(range(1, weight.ndim))
-    if step % 4 == 1 and dims:
-        inner = (grad * weight).sum(dims, keepdim=True)
-        return grad - weight * safe_divide(inner, weight.square().sum(dims, keepdim=True))
-    if step % 4 == 2 and dims and weight.numel() > 1:
-        return grad - weight * safe_divide((grad * weight).sum(), weight.square().sum())
-    return grad + weight / 2
-
-
-def equal_up_to_rounding(weight: Tensor, rule_weight: Tensor, start: Tensor) -> bool:
-    scale = max(start.abs().max().item(), rule_weight.abs().max().item(), 1.0)
-    return bool((weight - rule_weight).abs().max() <= ROUNDING * scale)
+ADD_PARAM_GROUP = """
+    def add_param_group(self, param_group):
+        # Schedules follow a clock. A group that joins late has the clock of the others.
+        clock = max((group["clock"] for group in self.param_groups), default=0)
+        super().add_param_group({"clock": clock, **param_group})
+"""
+CLOCK_OF_LABEL = """\
+        if label in {labels}:
+            # Schedules follow a clock. A group that joins late has the clock of the others.
+            clock = max((group.get("clock", 0) for group in self.param_groups), default=0)
+            param_group = {{"clock": clock, **param_group}}
+"""
+ADVANCE = """\
+        for group in self.param_groups:
+            if "clock" in group:
+                group["clock"] += 1
+"""

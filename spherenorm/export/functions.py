@@ -36,6 +36,7 @@ from spherenorm.export.expressions import (
 from spherenorm.export.text import MAX_LINE_LENGTH, format_assignment, join_items, unparse
 from spherenorm.manifolds import Manifold
 from spherenorm.operations import of_overload
+from spherenorm.optim.schedules import CLOCK
 from spherenorm.record import Call, Recorder, TensorRef
 from spherenorm.registry import Recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, make_checked_update
@@ -83,6 +84,10 @@ class Trace:
         }
         self.variables_of_entry: dict[str, list[str]] = {}
         """The variables that hold an entry of the param_group: "betas" is beta1 and beta2."""
+        self.step_variable = "t" if "t" not in numeric else CLOCK
+        """The variable that holds the number of the step, on which schedules depend."""
+        step = torch.ones((), dtype=torch.float64)
+        self.inputs[recorder.add_input(step)] = Expression(self.step_variable, True, step.shape)
         for name in numeric:
             value = hyper_parameters[name]
             tensors = value if isinstance(value, tuple) else (value,)
@@ -95,7 +100,7 @@ class Trace:
                 self.inputs[recorder.add_input(tensor)] = Expression(variable, True, tensor.shape)
 
         with torch.no_grad(), recorder:
-            rule = without_watches(recipe(**hyper_parameters))
+            rule = without_watches(recipe(**hyper_parameters)).at_step(step)
             initial_state = rule.init(weight)
         state = {key: value.clone() for key, value in initial_state.items()}
         for key, value in state.items():
@@ -108,7 +113,7 @@ class Trace:
         if rule.needs_global_sums:
             with torch.no_grad(), recorder:
                 update = make_checked_update(rule, weight, grad, state)
-                tensors_by_name = rule.at_next_step(state).global_sum_terms(update, state)
+                tensors_by_name = rule.global_sum_terms(update, state)
             terms = recorder.refs_in(dict(tensors_by_name))
             sums = {name: random_tensor((), i).abs() for i, name in enumerate(terms)}
             for name, total in sums.items():
@@ -244,6 +249,8 @@ class FunctionWriter:
             lines.append("columns = weight.shape[1]")
         if "size" in names:
             lines.append("size = weight.numel()")
+        if self.traces[0].step_variable in names:
+            lines.append(f'{self.traces[0].step_variable} = group["{CLOCK}"] + 1')
         for entry, variables in self.traces[0].variables_of_entry.items():
             if not names.isdisjoint(variables):
                 lines.append(f'{", ".join(variables)} = group["{entry}"]')

@@ -16,14 +16,16 @@ from typing import Any
 from torch import Tensor
 
 from spherenorm.rule import STEP_KEY, State
-from spherenorm.schedule import Schedule, from_words, to_words, value_at
+from spherenorm.schedule import from_words, is_scheduled, to_words, value_at
 
 SCHEDULES = "schedules"
 """The entry of a param_group that holds its schedules, by hyper-parameter."""
 CLOCK = "clock"
 """The entry of a param_group that counts its steps; groups without schedules have none."""
-_PLAIN = {float, int, bool, str, list, dict, type(None)}
+_PLAIN = {float, int, bool, str, dict, type(None)}
 """Types of entries that are no schedules; to ask this takes less time than to look inside."""
+_LISTS = ("params", "param_names")
+"""Entries that have an item for each parameter, and no hyper-parameter."""
 _NO_SCHEDULES: Mapping[str, Any] = {}
 
 
@@ -59,7 +61,7 @@ def set_schedules(group: dict[str, Any], steps_taken: int) -> None:
         group: changes in place, if it has schedules.
         steps_taken: the clock of a group that had none before.
     """
-    new_schedules = {name: x for name, x in group.items() if _holds_schedule(x)}
+    new_schedules = {name: x for name, x in group.items() if is_scheduled(x)}
     if new_schedules or SCHEDULES in group:
         group[SCHEDULES] = {**group.get(SCHEDULES, _NO_SCHEDULES), **new_schedules}
         group.setdefault(CLOCK, steps_taken)
@@ -68,13 +70,11 @@ def set_schedules(group: dict[str, Any], steps_taken: int) -> None:
 
 def has_new_schedules(group: Mapping[str, Any]) -> bool:
     """Return True if somebody has set an entry of a group to a schedule."""
-    return any(_holds_schedule(value) for value in group.values() if type(value) not in _PLAIN)
-
-
-def _holds_schedule(value: Any) -> bool:
-    if type(value) is tuple:
-        return any(isinstance(item, Schedule) for item in value)
-    return isinstance(value, Schedule)
+    return any(
+        is_scheduled(value)
+        for name, value in group.items()
+        if type(value) not in _PLAIN and name not in _LISTS
+    )
 
 
 def steps_taken(states: Iterable[State]) -> int:
@@ -109,6 +109,8 @@ def stands_still(group: Mapping[str, Any]) -> bool:
     Such a step is none of the schedule's.
     """
     lr = group.get("lr")
+    if type(lr) is float and lr:
+        return False
     if isinstance(lr, Tensor) or lr != 0 or "lr" not in group.get(SCHEDULES, _NO_SCHEDULES):
         return False
     return bool(numbers_at(group, next_step(group))["lr"] != 0)
@@ -128,6 +130,27 @@ def entries_after_step(group: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     t = next_step(group)
     return {CLOCK: t, **numbers_at(group, t + 1)}
+
+
+def with_its_schedules(group: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that a step has written into a group, and a copy of its schedules."""
+    return {**entries, SCHEDULES: dict(group.get(SCHEDULES, _NO_SCHEDULES))}
+
+
+def has_entries(group: Mapping[str, Any], written: Mapping[str, Any] | None) -> bool:
+    """Return True if nobody has changed a group since a step: `with_its_schedules` of that step.
+
+    A list may have changed inside, and so may an lr that a torch scheduler drives.
+    """
+    if written is None or "initial_lr" in group:
+        return False
+    for name, value in written.items():
+        if name == SCHEDULES:
+            if group.get(SCHEDULES, _NO_SCHEDULES) != value:
+                return False
+        elif group.get(name) is not value or type(value) is list:
+            return False
+    return True
 
 
 def latest_clock(param_groups: Iterable[Mapping[str, Any]]) -> int:

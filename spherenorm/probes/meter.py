@@ -24,6 +24,7 @@ from spherenorm.probes.products import (
     MAX_ENTRIES,
     PRODUCT_INDICES,
     Scratch,
+    VectorProducts,
     largest_singular_values,
     matrices_of,
 )
@@ -376,8 +377,9 @@ class Meter:
         self._matrix_view = measured[0].matrix_view
         self._watched_keys = measured[0].watched_keys
         weight = self.weights[0]
-        self._are_vectors = weight.ndim < 2
-        self.has_spectra = spectra and not self._are_vectors
+        are_vectors = weight.ndim < 2
+        self._vector_products = VectorProducts(self.weights) if are_vectors else None
+        self.has_spectra = spectra and not are_vectors
         self._tested_views: Sequence[View] = () if self._test is None else self._test.views
         views = list(dict.fromkeys((self._view, *self._tested_views, LAYER)))
         any_weight = torch.empty(weight.shape, device="meta")
@@ -457,9 +459,8 @@ class Meter:
         self._states += self._states_before
         if self._watched_keys:
             self._watched.append(self._watched_numbers(stepped_states))
-        if self._are_vectors:
-            vectors = self._scratch.inner_products_of_vectors(before, after, grads)
-            self._products.append({0: vectors})
+        if self._vector_products is not None:
+            self._products.append({0: self._vector_products.inner_products(before, after, grads)})
             return
         self._products.append(
             {

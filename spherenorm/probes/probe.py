@@ -150,13 +150,18 @@ class Probe:
         self._steps_in_block = 0
         self._step = state_dict["step"]
 
-    @torch.no_grad()
     def _before_step(
         self, _: Any = None, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NO_KWARGS
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Save weights and gradients; return the step's arguments with its closure wrapped."""
         if (self._step + 1) % self._interval:
             return None
+        with torch.no_grad():
+            return self._save_before_step(args, kwargs)
+
+    def _save_before_step(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         self._update_meters()
         for meter in self._meters:
             meter.save_before_step(self._states_of(meter))
@@ -177,12 +182,14 @@ class Probe:
             for meter in self._meters:
                 meter.save_gradients()
 
-    @torch.no_grad()
     def _after_step(self, *_: Any) -> None:
-        """Measure the step, and hand over the block if it is full."""
+        """Measure the step if it is due, and hand over the block if it is full."""
         self._step += 1
-        if self._step % self._interval:
-            return
+        if self._step % self._interval == 0:
+            with torch.no_grad():
+                self._measure_step()
+
+    def _measure_step(self) -> None:
         for meter in self._meters:
             meter.measure_step(self._states_of(meter))
         self._measure_spectra()

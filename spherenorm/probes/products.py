@@ -20,11 +20,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spherenorm.numerics import accumulation_dtype, compute_dtype
+from spherenorm.numerics import accumulation_dtype
 from spherenorm.torch_internals import copy_tensors
 from spherenorm.views import View
 
-MAX_ENTRIES = {"cpu": 2**15, "cuda": 2**21}
+MAX_ENTRIES = {"cpu": 2**16, "cuda": 2**21}
 """Entries that are summed at once, by device: few calls, and little memory; on a CPU, what its
 caches hold."""
 SMALL_MATRIX = 2**14
@@ -101,29 +101,42 @@ class Scratch:
         """
         before, after, grads = tensors
         vectors = self._take((3, len(before), *before[0].shape), before[0].device)
-        if compute_dtype(before[0].dtype) is before[0].dtype:
-            for old, new, step in zip(before, after, vectors[1], strict=True):
-                torch.sub(new, old, out=step)
-            copy_tensors([*vectors[0], *vectors[2]], [*before, *grads])
-        else:  # half precision would round the difference
-            copy_tensors(vectors.flatten(0, 1).unbind(), [*before, *after, *grads])
-            vectors[1].sub_(vectors[0])
+        copy_tensors(vectors.flatten(0, 1).unbind(), [*before, *after, *grads])
+        vectors[1].sub_(vectors[0])
         _multiply_entries(vectors, products)
 
-    def inner_products_of_vectors(
+
+class VectorProducts:
+    """Products of vectors of any lengths, in memory of their own.
+
+    Args:
+        vectors: the vectors, which are padded by 0 to the longest.
+
+    Example:
+        >>> w, new_w, g = (torch.full((2,), x) for x in (1.0, 3.0, 5.0))
+        >>> VectorProducts([w]).inner_products([w], [new_w], [g]).flatten()
+        tensor([ 2.,  4., 10.,  4.,  8., 20., 10., 20., 50.], dtype=torch.float64)
+    """
+
+    def __init__(self, vectors: Sequence[Tensor]) -> None:
+        device, length = vectors[0].device, max(x.numel() for x in vectors)
+        dtype = accumulation_dtype(device)
+        self._memory = torch.zeros(3, len(vectors), 1, length, dtype=dtype, device=device)
+        rows = self._memory.view(3, len(vectors), length)
+        self._slots = [
+            row[: x.numel()].view(x.shape)
+            for part in rows
+            for row, x in zip(part, vectors, strict=True)
+        ]
+
+    def inner_products(
         self, before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> Tensor:
-        """Return the same of weights of one dimension and of any lengths, (weights, 1, 3, 3)."""
-        length = max(x.numel() for x in before)
-        vectors = self._take((3, len(before), 1, length), before[0].device).zero_()
-        slots = [
-            slot[: x.numel()]
-            for x, slot in zip((*before, *after, *grads), vectors.view(-1, length), strict=True)
-        ]
-        copy_tensors(slots, [x.reshape(-1) for x in (*before, *after, *grads)])
-        vectors[1].sub_(vectors[0])
-        products = vectors.new_empty(len(before), 1, 3, 3)
-        _multiply_entries(vectors, products)
+        """Return the products of w, d = w' - w and g, of shape (vectors, 1, 3, 3)."""
+        copy_tensors(self._slots, [*before, *after, *grads])
+        self._memory[1].sub_(self._memory[0])
+        products = self._memory.new_empty(len(before), 1, 3, 3)
+        _multiply_entries(self._memory, products)
         return products
 
 

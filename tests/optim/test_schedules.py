@@ -163,6 +163,32 @@ def test_somebody_else_who_drives_a_scheduled_number_is_refused(name):
     assert group["lr"] == 0.25
 
 
+CHANGES = {
+    "a number": lambda group: group.update(lr=0.05),
+    "an equal number of another clock": lambda group: group.update(clock=7),
+    "another schedule": lambda group: group["schedules"].update(lr=S.cosine(0.2, 100)),
+    "a number in a tuple": lambda group: group.update(betas=(0.5, 0.99)),
+    "a number in a list": lambda group: group["betas"].__setitem__(0, 0.5),
+    "a scheduler": lambda group: group.update(initial_lr=0.1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_scheduled_number_that_changes_between_steps_is_refused(name):
+    weight, optimizer = make_optimizer(lr=S.cosine(0.1, 100), betas=[S.cosine(0.9, 100), 0.99])
+    take_steps(weight, optimizer)
+    group = optimizer.param_groups[0]
+    if "tuple" in name:
+        weight, optimizer = make_optimizer(betas=(S.cosine(0.9, 100), 0.99))
+        take_steps(weight, optimizer)
+        group = optimizer.param_groups[0]
+    CHANGES[name](group)
+    before = weight.detach().clone()
+    with refuses("param_group has a schedule"):
+        take_steps(weight, optimizer)
+    assert torch.equal(weight, before)
+
+
 def test_a_scheduler_of_another_number_is_welcome():
     weight, optimizer = make_optimizer(betas=(S.cosine(0.9, 100), 0.99))
     scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
