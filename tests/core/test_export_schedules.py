@@ -12,6 +12,7 @@ from spherenorm.export.expressions import PRINTERS
 from spherenorm.export.functions import FunctionWriter, Trace
 from tests.core.test_export import load_class, save_and_load
 from tests.harness import refuses
+from tests.harness.tables import mostly_long
 
 S = sn.schedule
 LONG = pytest.mark.long
@@ -99,7 +100,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "numbers"), CASES)
+@pytest.mark.parametrize(("kind", "numbers"), mostly_long(CASES, kept=5))
 def test_a_file_has_the_numbers_of_the_optimizer(kind, numbers):
     i = KINDS.index(kind)
     kinds = kind, KINDS[(i + 3) % len(KINDS)], KINDS[(i + 6) % len(KINDS)]
