@@ -12,7 +12,6 @@ from spherenorm.export.expressions import PRINTERS
 from spherenorm.export.functions import FunctionWriter, Trace
 from tests.core.test_export import load_class, save_and_load
 from tests.harness import refuses
-from tests.harness.tables import mostly_long
 
 S = sn.schedule
 LONG = pytest.mark.long
@@ -96,11 +95,11 @@ CASES = [
     pytest.param(kind, numbers, id=f"{kind}-{numbers}", marks=() if quick else LONG)
     for i, kind in enumerate(KINDS)
     for j, numbers in enumerate(NUMBERS)
-    for quick in [i % 3 == j]
+    for quick in [i % 2 == 0 and i % 3 == j]
 ]
 
 
-@pytest.mark.parametrize(("kind", "numbers"), mostly_long(CASES, kept=5))
+@pytest.mark.parametrize(("kind", "numbers"), CASES)
 def test_a_file_has_the_numbers_of_the_optimizer(kind, numbers):
     i = KINDS.index(kind)
     kinds = kind, KINDS[(i + 3) % len(KINDS)], KINDS[(i + 6) % len(KINDS)]
