@@ -219,7 +219,10 @@ def make_optimizer(
                     **_settings(other_recipe, group_values),
                 }
             )
-    optimizer = torch_optimizer(bound.recipe)(groups, **bound.hyper_parameters)
+    # Each group sets all numbers; the optimizer warns of an argument that differs from all of them.
+    first_group = next((group for group in groups if "recipe" not in group), {})
+    arguments = {name: first_group.get(name, x) for name, x in bound.hyper_parameters.items()}
+    optimizer = torch_optimizer(bound.recipe)(groups, **arguments)
     for group in optimizer.param_groups:
         if "max_lr" in group and group["max_lr"] is None:  # no schedule exceeds 1
             group["max_lr"] = group["lr"]

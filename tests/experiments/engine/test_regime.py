@@ -138,6 +138,21 @@ def test_a_task_groups_its_weights_for_any_recipe(recipe):
         assert (found["1.bias"]["weight_decay"], found["1.bias"]["delta"]) == (0.0, 0.5)
 
 
+class Slowed(Grouped):
+    """All weights have a rate of their own."""
+
+    name = "slowed"
+
+    def parameter_groups(self, model):
+        return [{"params": [*model.parameters()], "lr_factor": 0.1}]
+
+
+@pytest.mark.filterwarnings("error:.*reaches no param_group")
+def test_rates_that_differ_in_all_groups_warn_of_nothing():
+    training = Training(run_of(plain_spec(None, "sgd", lr=0.2)), Slowed())
+    assert {group["lr"] for group in training.optimizer.param_groups} == {0.1 * 0.2}
+
+
 EVERYTHING = Regime(warmup=1, micro_batches=2, clip_norm=1.0)
 
 
