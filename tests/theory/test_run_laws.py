@@ -47,6 +47,45 @@ def test_the_law_of_a_projected_run_is_its_norm():
     assert all(abs(m.predicted / kept / m.norm - 1) > 1e-3 for m in found)
 
 
+def warm_up(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 4)
+
+
+class HalvedByHand:
+    def __init__(self, optimizer):
+        self.group = optimizer.param_groups[0]
+
+    def step(self):
+        self.group["lr"] *= 0.5
+
+
+@pytest.mark.parametrize("block", [1, 3, 64])
+@pytest.mark.parametrize(
+    ("lr", "schedule_of"),
+    [
+        (sn.schedule.warmup_cosine(0.1, 3, 8), lambda optimizer: None),
+        (0.1, warm_up),
+        (0.1, HalvedByHand),
+        (torch.tensor(0.1), HalvedByHand),
+    ],
+)
+def test_a_predicted_norm_has_the_learning_rate_of_its_step(lr, schedule_of, block):
+    """A block is handed over later, at another rate: for 64 steps, the norm was off by 0.9 %."""
+    weight = nn.Parameter(torch.randn(1, 32, dtype=torch.float64))
+    optimizer = sn.torch_optimizer("sgdp")([weight], lr=lr, momentum=0.9, weight_decay=0.9)
+    schedule = schedule_of(optimizer)
+    with sn.probe(optimizer, every=2, law=run_law(optimizer), block=block) as probe:
+        for _ in range(8):
+            grad, row = torch.randn(1, 32, dtype=torch.float64), weight.detach()
+            weight.grad = grad - (grad @ row.T) / (row @ row.T) * row
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
+    assert [m.step for m in probe.measurements] == [2, 4, 6, 8]
+    for m in probe.measurements:
+        assert m.predicted == pytest.approx(m.norm, rel=1e-12)
+
+
 def test_equilibria_of_a_run_are_those_of_the_literature():
     """docs/theory.md, section 6."""
     model = network()

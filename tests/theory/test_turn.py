@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import brentq
 
 import spherenorm as sn
-from spherenorm_theory import NoEquilibriumError, equilibrium, equilibrium_turn
+from spherenorm_theory import NoEquilibriumError, TraceError, equilibrium, equilibrium_turn
 from spherenorm_theory.checks import check_turn
 from tests.harness import refuses
 from tests.theory import equilibria
@@ -129,6 +129,86 @@ def test_a_loop_with_another_decay_is_off_by_more_than_the_bound(monkeypatch):
     monkeypatch.setattr(equilibria, "RATIO", 0.3)
     errors, bound = equilibria.compare(*SGDP, 256, 200, 400)
     assert max(map(abs, errors)) > bound
+
+
+def every_third(t):
+    return torch.where(t % 3 == 0, 4.0, 1.0)
+
+
+def after_a_hundred(t):
+    return torch.where(t > 100, 0.25, 1.0)
+
+
+def alternating(t):
+    return 1 + torch.cos(math.pi * t) / 2
+
+
+def scaled_by(factor):
+    """Return the recipe of SGDW whose whole step has a factor that is a function of its number."""
+
+    def recipe(lr=0.05, momentum=0.9, weight_decay=0.1):
+        scale = Keeps(lambda w, d, t: (factor(t + 1) * d, t + 1))
+        first = sn.rules.HeavyBall(momentum), sn.rules.DecoupledDecay(weight_decay)
+        return sn.chain(*first, scale, sn.rules.StepSize(lr))
+
+    return recipe
+
+
+PERIODIC = [
+    ("lookahead_adamw", {"weight_decay": 0.1}),
+    ("lookahead(sgd)", {"weight_decay": 0.1, "every": 2}),
+    (scaled_by(every_third), {}),
+    (scaled_by(alternating), {}),
+]
+
+
+@pytest.mark.parametrize(("recipe", "values"), PERIODIC)
+def test_a_step_that_changes_for_ever_has_no_one_turn(recipe, values):
+    """A loop measures 0.112 for lookahead(sgd), and the fixed point of its other steps is 0.073."""
+    with refuses("changes with", "for ever", by=NoEquilibriumError):
+        equilibrium_turn(recipe, **values)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "late_lr"),
+    [
+        (scaled_by(after_a_hundred), 0.0125),
+        (scaled_by(lambda t: (t / 50).clamp(max=1.0)), 0.05),
+        (scaled_by(sn.schedule.cooldown(1.0, steps=90, last=20, final=0.5)), 0.025),
+    ],
+)
+def test_a_turn_is_that_of_late_steps(recipe, late_lr):
+    late_turn = equilibrium_turn("sgdw", lr=late_lr, momentum=0.9, weight_decay=0.1, dampening=0.0)
+    assert equilibrium_turn(recipe) == pytest.approx(late_turn, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["lion", "muon"])
+def test_an_average_beside_the_step_does_not_change_the_turn(name):
+    turn = equilibrium_turn(name, weight_decay=0.1)
+    assert equilibrium_turn(f"averaged({name})", weight_decay=0.1) == pytest.approx(turn, rel=1e-12)
+
+
+def test_a_momentum_of_clipped_differences_of_gradients_has_no_turn():
+    with refuses("mars_lion", "|g|", by=NoEquilibriumError):
+        equilibrium_turn("mars_lion", weight_decay=0.1)
+
+
+WRAPPED = [
+    f"{wrapper}({name})"
+    for wrapper in ("averaged", "hyperball", "lookahead", "rotational", "cautious")
+    for name in ("sgd", "adamw", "lion", "muon", "mars_lion")
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])
+def test_each_recipe_has_a_turn_or_a_reason(name):
+    try:
+        turn = equilibrium_turn(name)
+    except (NoEquilibriumError, TraceError) as reason:
+        assert name.partition("(")[0] in str(reason)
+    else:
+        assert 0 < turn < math.pi / 2
 
 
 def test_an_open_case_is_named_where_a_number_is_asked_for():

@@ -511,8 +511,11 @@ def equilibrium_turn(
         The turn in radians.
 
     Raises:
-        NoEquilibriumError: the step holds an operation that is not linear in the gradients, or
-            changes with the lengths of gradients, or its angles do not become stationary.
+        NoEquilibriumError: the step holds an operation that is not linear in the gradients,
+            changes with the lengths of gradients or with the step count for ever, as each fifth
+            step of `lookahead`, or its angles do not become stationary.
+        TraceError: the recipe has no law, or its code takes another step at these numbers.
+        ValueError: no such recipe or hyper-parameter.
 
     Example:
         >>> round(equilibrium_turn("adamh", lr=0.1, betas=(0.0, 0.99)), 4)  # arctan(0.1)
