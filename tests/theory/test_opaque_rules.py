@@ -35,6 +35,16 @@ def test_an_orthogonal_factor_is_one_operation():
     assert "linear" in law.open_because
 
 
+def test_the_length_of_each_factor_is_printed_by_its_name():
+    def twice(lr=0.1, momentum=0.9):
+        first, last = r.Orthogonalize(scale="none"), r.Orthogonalize(scale="spectral")
+        return sn.chain(first, r.HeavyBall(momentum), last, r.StepSize(lr))
+
+    text = " ".join(str(law_of(twice)).split())
+    assert "|O|^2 = c^2 q rank, where c depends on the shape (scale='none')" in text
+    assert "|O2|^2 = c^2 q rank, where c depends on the shape (scale='spectral')" in text
+
+
 @pytest.mark.parametrize("scale", ["none", "original", "match_rms_adamw", "spectral", "aspect"])
 def test_the_length_of_a_factor(scale):
     """c by the shape, and q in the interval that is printed."""
