@@ -286,6 +286,11 @@ def clipped_as_a_whole(lr=0.1):
     return chain(By(lambda w, d: d * (300 / d.norm()).clamp(max=1.0)), r.StepSize(lr))
 
 
+def decays_a_long_whole(lr=0.1):
+    """A decay that acts on long weights alone, of all units together."""
+    return chain(By(lambda w, d: d + w * (w.norm() > 300)), r.StepSize(lr))
+
+
 def decays_each_seventh(lr=0.1, weight_decay=0.1):
     def function(w, d, t, weight_decay):
         is_due = torch.remainder(t + 1, 7) == 0

@@ -53,17 +53,24 @@ def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
     assert turn == pytest.approx(math.atan(lr), rel=1e-8) or beta > 0
 
 
+def sign_of_smooth_averages(lr=0.01, beta=0.5, beta2=0.8, weight_decay=1.0):
+    averages = sn.rules.ExponentialAverage(beta), sn.rules.ExponentialAverage(beta2)
+    last = sn.rules.DecoupledDecay(weight_decay), sn.rules.StepSize(lr)
+    return sn.chain(*averages, sn.rules.Sign(), *last)
+
+
 RUNS = [
+    (sign_of_smooth_averages, {}),
     ("adamh", {"lr": 0.0625, "betas": (0.9, 0.99)}),
     ("hyperball(sgd)", {"lr": 0.06, "nesterov": True, "dampening": 0.0}),
     ("nora", {"lr": 0.1, "weight_decay": 0.1}),
 ]
 
 
-@pytest.mark.parametrize(("name", "values"), RUNS)
-def test_runs_turn_so(name, values):
-    found = check_turn(name, shape=(32, 256), steps=300, warm_up=200, **values)
-    assert found.error < 0.005, found
+@pytest.mark.parametrize(("recipe", "values"), RUNS)
+def test_runs_turn_so(recipe, values):
+    check = check_turn(recipe, shape=(32, 256), steps=300, warm_up=200, **values)
+    assert check.error < 0.005, check
 
 
 def test_a_rule_of_ones_own():

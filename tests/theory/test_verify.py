@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from spherenorm_theory.hyper_parameters import scalar_names, substitute_inputs
 from tests.harness import refuses
 from tests.theory import adversaries
 from tests.theory.adversaries import REFUSED, VERDICTS
+from tests.theory.chains import random_structure
 from tests.theory.recipes import By
 
 
@@ -54,11 +56,31 @@ def test_a_law_is_the_step_of_its_code_or_refused(recipe, given, verdict):
     assert max(found) < 1e-9
 
 
-def test_a_decision_by_the_length_of_all_units_is_no_law_of_one():
+@pytest.mark.parametrize(
+    "recipe", [adversaries.clipped_as_a_whole, adversaries.decays_a_long_whole]
+)
+def test_a_decision_by_the_length_of_all_units_is_no_law_of_one(recipe):
     """The lengths of the units are spread, so that it does not decide as that of each unit."""
-    law = norm_growth(adversaries.clipped_as_a_whole)
-    assert law.verified_domain.view == View(None)
+    assert norm_growth(recipe).verified_domain.view == View(None)
+
+
+def test_a_law_of_few_entries_is_of_one_unit():
     assert not norm_growth(adversaries.of_many_rows).verified_domain.multi_unit
+
+
+def test_large_numbers_that_cancel_are_no_difference():
+    """Far from its sphere the weight explodes, the projection removes 10^8 times the step."""
+    structure, _ = random_structure(np.random.default_rng(25))
+    law = norm_growth(structure.recipe, scale_invariant=False)
+    assert (law.kappa, law.cross) == (0, 0)
+
+
+def test_a_law_draws_none_of_the_callers_random_numbers():
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    norm_growth(adversaries.clipped_as_a_whole)
+    assert torch.rand(1) == expected
 
 
 def test_a_decay_at_some_steps_is_a_branch():
