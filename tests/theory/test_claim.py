@@ -137,11 +137,11 @@ def test_letters_of_the_users_choice():
 
 
 def test_no_letter_stands_for_two_names():
-    both = sp.Symbol("momentum") + sp.Symbol("beta")
-    assert latex(both) == r"\beta + \mathrm{momentum}"
-    assert show(both) == "beta + momentum"
+    total = sp.Symbol("momentum") + sp.Symbol("beta")
+    assert latex(total) == r"\beta + \mathrm{momentum}"
+    assert show(total) == "beta + momentum"
     with pytest.raises(ValueError, match="'beta' and 'momentum' cannot both be"):
-        latex(both, {"momentum": "x", "beta": "x"})
+        latex(total, {"momentum": "x", "beta": "x"})
 
 
 def test_products_and_norms():

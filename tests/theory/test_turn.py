@@ -24,8 +24,8 @@ DECAYED = [
 
 @pytest.mark.parametrize(("name", "values"), DECAYED)
 def test_it_is_that_of_the_closed_form(name, values):
-    held = {"eps": 0.0} if "betas" in values else {"dampening": 0.0}
-    law = equilibrium(name, **held)
+    structure = {"eps": 0.0} if "betas" in values else {"dampening": 0.0}
+    law = equilibrium(name, **structure)
     chord = law.effective_step(law.traced.free_values(**values))
     assert equilibrium_turn(name, **values) == pytest.approx(2 * math.asin(chord / 2), rel=1e-8)
 
@@ -112,25 +112,27 @@ SGDP = ("sgdp", {**equilibria.NOISE, "momentum": 0.5})
 ADAMW = ("adamw", {**equilibria.ADAMW, "betas": (0.9, 0.9)})
 QUICK = [(*SGDP, 2), (*SGDP, 256), (*ADAMW, 256)]
 LONG = [
-    *((*each, 256) for each in equilibria.recipes((0.0, 0.5, 0.9), (0.99, 0.999))),
-    *((*each, size) for size in (2, 16) for each in equilibria.recipes((0.5, 0.9), (0.5, 0.9))),
+    *((*case, 256) for case in equilibria.recipes((0.0, 0.5, 0.9), (0.99, 0.999))),
+    *((*case, size) for size in (2, 16) for case in equilibria.recipes((0.5, 0.9), (0.5, 0.9))),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers", "size", "least"),
+    ("name", "numbers", "size", "warm_up"),
     [
         *((*case, 400) for case in QUICK),
         *(pytest.param(*case, 1500, marks=pytest.mark.long) for case in LONG),
     ],
 )
-def test_an_equilibrium_is_that_of_a_plain_loop(name, numbers, size, least):
+def test_an_equilibrium_is_that_of_a_plain_loop(name, numbers, size, warm_up):
     try:
-        errors, bound = equilibria.compare(name, numbers, size, steps=least, least=least)
+        errors, bound = equilibria.compare(name, numbers, size, steps=warm_up, min_warm_up=warm_up)
     except NoEquilibriumError:
         assert size < 256
     else:
-        assert max(map(abs, errors)) <= (bound if size < 256 or least < 1500 else min(bound, 0.01))
+        assert max(map(abs, errors)) <= (
+            bound if size < 256 or warm_up < 1500 else min(bound, 0.01)
+        )
 
 
 def test_a_loop_with_another_decay_is_off_by_more_than_the_bound(monkeypatch):
@@ -156,8 +158,8 @@ def scaled_by(factor):
 
     def recipe(lr=0.05, momentum=0.9, weight_decay=0.1):
         scale = Keeps(lambda w, d, t: (factor(t + 1) * d, t + 1))
-        first = sn.rules.HeavyBall(momentum), sn.rules.DecoupledDecay(weight_decay)
-        return sn.chain(*first, scale, sn.rules.StepSize(lr))
+        rules = sn.rules.HeavyBall(momentum), sn.rules.DecoupledDecay(weight_decay)
+        return sn.chain(*rules, scale, sn.rules.StepSize(lr))
 
     return recipe
 
