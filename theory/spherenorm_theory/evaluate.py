@@ -66,7 +66,7 @@ class Values:
     _symbol_values: dict[sp.Symbol, Array] = field(default_factory=dict)
 
     @staticmethod
-    def stacked(parts: Sequence[Values]) -> Values:
+    def stack(parts: Sequence[Values]) -> Values:
         """Return the numbers of the units of several weights of one shape, one after another."""
         if len(parts) == 1:
             return parts[0]
@@ -115,6 +115,7 @@ class Values:
         return self.vectors[name]
 
     def _compute_atom(self, name: str) -> Array:
+        """Compute an atom that is no input: a named combination, or an opaque vector."""
         if name == "1":
             return np.ones_like(self.vectors["w"])
         if name in self.algebra.combinations:
@@ -277,7 +278,7 @@ def evaluate_batch(
     results: list[Result | OutsideError | ValueError] = [error or ValueError() for error in errors]
     if not inside:
         return results
-    values = Values.stacked([units[index] for index in inside])
+    values = Values.stack([units[index] for index in inside])
     weight_rows = values.vector(step.weight)
     state_rows: dict[str, Array] = {}
     for name, atom in step.state_atoms.items():
@@ -304,14 +305,14 @@ def evaluate_batch(
 def _find_outside(
     step: Step, view: View, batch: Sequence[Inputs], units: Sequence[Values]
 ) -> list[OutsideError | None]:
-    """Return, for each weight of a batch, the assumption that it does not meet."""
+    """Return the assumption that a weight does not meet, or None, for each weight of a batch."""
     errors: list[OutsideError | None] = [None] * len(batch)
     limits = [
         ORTHOGONAL_COSINE.get(x.weight.dtype, ORTHOGONAL_COSINE[torch.float64]) for x in batch
     ]
     n_rows = len(units[0].vectors["w"])
     largest_cosine = np.repeat(limits, n_rows)
-    for is_met, reason in _assumptions(step, Values.stacked(units), largest_cosine):
+    for is_met, reason in _test_assumptions(step, Values.stack(units), largest_cosine):
         is_met_by_weight = is_met.reshape(len(batch), n_rows).all(axis=1)
         for index in np.flatnonzero(~is_met_by_weight).tolist():
             if errors[index] is None:
@@ -428,13 +429,15 @@ def check_assumptions(step: Step, values: Values, dtype: torch.dtype = torch.flo
         OutsideError: naming one.
     """
     limit = ORTHOGONAL_COSINE.get(dtype, ORTHOGONAL_COSINE[torch.float64])
-    for is_met, reason in _assumptions(step, values, np.full(len(values.vectors["w"]), limit)):
+    for is_met, reason in _test_assumptions(step, values, np.full(len(values.vectors["w"]), limit)):
         if not is_met.all():
             raise OutsideError(f"{step.traced.name}: {reason}")
 
 
-def _assumptions(step: Step, values: Values, largest_cosine: Array) -> Iterator[tuple[Array, str]]:
-    """Yield, for each assumption, which units meet it, and what is wrong if one does not.
+def _test_assumptions(
+    step: Step, values: Values, largest_cosine: Array
+) -> Iterator[tuple[Array, str]]:
+    """Yield which units meet an assumption, and what is wrong if one does not, for each of them.
 
     Args:
         step: the step on symbols.

@@ -468,8 +468,8 @@ def _verify_one_unit(step: Step) -> None:
         further.append(_Draw("any", (12, n), {"counts": [count], **options}))
     for n, (scales, kind) in enumerate(itertools.product(FAR_SCALES, ("first", "later"))):
         weight_scale, grad_scale = scales
-        far = {"weight_scale": weight_scale, "grad_scale": grad_scale, **options}
-        further.append(_Draw(kind, (14, n), far))
+        lengths = {"weight_scale": weight_scale, "grad_scale": grad_scale}
+        further.append(_Draw(kind, (14, n), {**lengths, **options}))
     if not traced.opaque_rules:  # an iteration computes in a type of its own
         further.append(_Draw("later", (15,), {"dtype": torch.float32, **options}))
     further.append(_Draw("later", (13,), {"numbers": defaults}))

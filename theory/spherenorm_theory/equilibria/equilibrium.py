@@ -339,6 +339,7 @@ def mean_step(traced: Trace) -> MeanStep | HomogeneousStep:
 
 @cache
 def _equilibrium(traced: Trace) -> Equilibrium:
+    """Derive the equilibrium of a trace whose law agrees with its code."""
     law, name = norm_growth(traced), traced.name
     if law.sets_norm:
         raise NoEquilibriumError(f"{name}: the norm never changes")

@@ -298,12 +298,12 @@ class MeanStep:
             inner_products = x[:n_products] * lengths[rows] * lengths[columns]
             arguments = np.where(is_square, lengths[rows], inner_products)
             grad_norm = gamma / lengths[0]
-            *new, moved = function(*arguments, *scalars, grad_norm, *constants)
+            *new, squared_move = function(*arguments, *scalars, grad_norm, *constants)
             after = np.array(new, dtype=float)
             scalars = after[n_products:]
             if (scalars < 0).any():
                 raise ArithmeticError("a number of the state is below 0")
-            return to_point(after[:n_products], scalars), moved / float(lengths[0]) ** 2
+            return to_point(after[:n_products], scalars), squared_move / float(lengths[0]) ** 2
 
         products = np.where(is_square & (rows == 0), norm**2, 0.0)
         scalars = np.full(len(self._scalar_atoms), norm)
