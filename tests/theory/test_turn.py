@@ -192,6 +192,16 @@ def test_a_turn_is_that_of_late_steps(recipe, late_lr):
     assert equilibrium_turn(recipe) == pytest.approx(late_turn, rel=1e-9)
 
 
+def test_a_count_that_falls_is_not_taken_for_one_that_grows():
+    def recipe(lr=0.05, momentum=0.9, weight_decay=0.1):
+        scale = Keeps(lambda w, d, n: (torch.where(n < -100, 0.25, 1.0) * d, n - 1))
+        rules = sn.rules.HeavyBall(momentum), sn.rules.DecoupledDecay(weight_decay)
+        return sn.chain(*rules, scale, sn.rules.StepSize(lr))
+
+    with refuses("do not become stationary", by=NoEquilibriumError):
+        equilibrium_turn(recipe)
+
+
 @pytest.mark.parametrize("name", ["lion", "muon"])
 def test_an_average_beside_the_step_does_not_change_the_turn(name):
     turn = equilibrium_turn(name, weight_decay=0.1)
