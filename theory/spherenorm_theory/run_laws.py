@@ -63,7 +63,7 @@ class RunLaw:
             >>> law = run_law(optimizer).snapshot()
             >>> optimizer.param_groups[0]["lr"] = 0.0001
             >>> round(law.turn(measured), 4), round(run_law(optimizer).turn(measured), 4)
-            (0.1027, 0.0032)
+            (0.1026, 0.0032)
         """
         snapshot = copy.copy(self)
         snapshot._param_groups = [
