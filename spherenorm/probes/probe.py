@@ -63,7 +63,7 @@ class Probe:
         to: Sink | None,
         names: Mapping[Tensor, str],
         views: MeasuredViews,
-        law: Callable[[Measurement], float] | None,
+        law: Any,
         block: int,
         units: bool,
         spectra: int | None,
@@ -75,6 +75,8 @@ class Probe:
         self._names = names
         self._views = views
         self._law = law
+        # The laws of steps whose measurements are not handed over yet.
+        self._law_at_step: dict[int, Any] = {}
         self._block_size = block
         self._by_unit = units
         self._spectra = spectra
@@ -113,10 +115,16 @@ class Probe:
         self._pending += [measurement for _, _, measurement in rows]
         measurements = list(self._pending)
         if self._law is not None:
-            measurements = [replace(m, predicted=float(self._law(m))) for m in measurements]
+            measurements = [replace(m, predicted=self._predict(m)) for m in measurements]
         if measurements:
             self._sink(measurements)
         self._pending.clear()
+        self._law_at_step.clear()
+
+    def _predict(self, measurement: Measurement) -> float:
+        """Return the norm by the law, at the hyper-parameters of its step where the law has any."""
+        law = self._law_at_step.get(measurement.step, self._law)
+        return float(law(measurement) if callable(law) else law.predict(measurement))
 
     def close(self) -> None:
         """Hand over what has been measured, and remove the hooks from the optimizer."""
@@ -147,6 +155,7 @@ class Probe:
         self._make_tables()
         self._tables = []
         self._pending = []
+        self._law_at_step = {}
         self._steps_in_block = 0
         self._step = state_dict["step"]
 
@@ -162,6 +171,8 @@ class Probe:
     def _save_before_step(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if hasattr(self._law, "snapshot"):
+            self._law_at_step[self._step + 1] = self._law.snapshot()
         self._update_meters()
         for meter in self._meters:
             meter.save_before_step(self._states_of(meter))
@@ -307,7 +318,9 @@ def probe(
         views: the view that is measured, for all weights, or by name (None leaves one out); by
             default that of the manifold, or else the first that is tested. A vector is one unit.
         law: an object with a method `predict(measurement)`, or a function of a measurement; its
-            result is `Measurement.predicted`.
+            result is `Measurement.predicted`. If it has a method `snapshot()`, that is called
+            before each measured step, and the law that it returns predicts this step: a block is
+            handed over later, when schedules have changed the hyper-parameters.
         block: number of measured steps that are handed over at once; None: as many as the sink
             says, which is 64, and 1 for a `Page`, which waits for the device at each of them.
         units: whether to give each measurement its `units`, the numbers of every unit. Until a
@@ -321,7 +334,7 @@ def probe(
         The probe. Call its `close` after training, or use it in a `with` statement.
 
     Raises:
-        TypeError: this is no optimizer, or `to` no function.
+        TypeError: this is no optimizer, `to` no function, or `law` no law.
         ValueError: `every` or `block` is not positive; a view does not fit a weight, or is of a
             name that neither the optimizer nor the model has; the model has no weight of the
             optimizer's.
@@ -362,7 +375,11 @@ def probe(
         weights = {p for group in torch_optimizer.param_groups for p in group["params"]}
         if weights.isdisjoint(names):
             raise ValueError("model: none of its parameters is a weight of the optimizer")
-    predict = law if law is None or callable(law) else law.predict
+    if not (law is None or callable(law) or callable(getattr(law, "predict", None))):
+        raise TypeError(
+            "law must be a function of a measurement, or have a method predict(measurement), got "
+            f"{law!r}"
+        )
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
-    return Probe(torch_optimizer, every, sink, names, views, predict, block, units, spectra)
+    return Probe(torch_optimizer, every, sink, names, views, law, block, units, spectra)

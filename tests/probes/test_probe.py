@@ -279,6 +279,7 @@ COMPLEX = torch.optim.SGD([torch.ones(2, 2, dtype=torch.complex64)])
         ({"every": True}, ValueError, ["every", True]),
         ({"block": -1}, ValueError, ["block", -1]),
         ({"to": "runs"}, TypeError, ["to", "runs", "Page"]),
+        ({"law": "sgd"}, TypeError, ["law", "predict", "sgd"]),
         ({"views": "rows"}, ValueError, ["view", "rows"]),
         ({"views": "dim=3"}, ValueError, ["linear.weight", "dim=3"]),
         ({"views": {"head.weight": "groups=4"}}, ValueError, ["head.weight", "groups=4"]),

@@ -86,13 +86,13 @@ def long_memory(lr=0.1, momentum=0.999):
 
 
 def second_of_a_tuple(lr=0.1, betas=(0.5, 0.999)):
-    second = of_plain(betas[1], lambda x: min(x, 0.99))
-    return chain(r.HeavyBall(betas[0]), r.HeavyBall(second), r.StepSize(lr))
+    beta2 = of_plain(betas[1], lambda x: min(x, 0.99))
+    return chain(r.HeavyBall(betas[0]), r.HeavyBall(beta2), r.StepSize(lr))
 
 
 def by_length(lr=0.1, betas=(0.5, 0.9, 0.8)):
-    first = betas[:2] if len(betas) > 2 else betas
-    return chain(*(r.HeavyBall(beta) for beta in first), r.StepSize(lr))
+    used_betas = betas[:2] if len(betas) > 2 else betas
+    return chain(*(r.HeavyBall(beta) for beta in used_betas), r.StepSize(lr))
 
 
 def decay_of_two(lr=0.1, c=4.0, weight_decay=0.01):
@@ -121,7 +121,7 @@ def started(lr=0.1, c=4.0):
 
 
 class LateStart(Start):
-    """The same, of a state that moves to the number."""
+    """A state that starts at another number, and moves to this one."""
 
     def update(self, update, state):
         size = (state["size"] + self.c) / 2
@@ -284,6 +284,11 @@ of_many_entries = by_shape(lambda w: w.numel() > 400)
 def clipped_as_a_whole(lr=0.1):
     """A clip that acts on long directions alone, of all units together."""
     return chain(By(lambda w, d: d * (300 / d.norm()).clamp(max=1.0)), r.StepSize(lr))
+
+
+def decays_a_long_whole(lr=0.1):
+    """A decay that acts on long weights alone, of all units together."""
+    return chain(By(lambda w, d: d + w * (w.norm() > 300)), r.StepSize(lr))
 
 
 def decays_each_seventh(lr=0.1, weight_decay=0.1):

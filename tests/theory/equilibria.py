@@ -23,7 +23,7 @@ def tangent(x, w):
 
 
 def step_sgd(name, w, g, m, numbers):
-    """One step of sgd, sgdw or sgdp: the new weight and momentum."""
+    """Return the new weight and momentum of a step of sgd, sgdw or sgdp."""
     lr, decay, beta = (numbers[n] for n in ("lr", "weight_decay", "momentum"))
     d = g + decay * w if name == "sgd" else g
     m = beta * m + d
@@ -38,7 +38,7 @@ def step_sgd(name, w, g, m, numbers):
 
 
 def step_adam(name, w, g, moments, time, numbers):
-    """One step of adamw or adamp without eps: the new weight and moments."""
+    """Return the new weight and moments of a step of adamw or adamp without eps."""
     (m, v), (beta1, beta2) = moments, numbers["betas"]
     m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
     u = m / (1 - beta1**time) / (v / (1 - beta2**time)).sqrt()
@@ -73,17 +73,17 @@ def simulate(name, numbers, dimension, start, warm_up, steps):
     return [math.sqrt(total / steps) for total in sums]
 
 
-def compare(name, numbers, dimension, steps=1500, least=1500):
+def compare(name, numbers, dimension, steps=1500, min_warm_up=1500):
     """The relative errors of |w| and of the effective step, and an estimate of them.
 
-    The first `least` steps are left out, or more where a second moment remembers more.
+    The first `min_warm_up` steps are left out, or more where a second moment remembers more.
     """
     memory = 1 / (1 - max(numbers.get("betas", (0.0,))))
-    warm_up = max(least, int(8 * memory))
+    warm_up = max(min_warm_up, int(8 * memory))
     flags = {n: x for n, x in numbers.items() if isinstance(x, bool) or x == 0}
-    plain = {"eps": 0.0} if name.startswith("adam") else {}
-    plain |= {"dampening": 0.0} if name.startswith("sgd") else {}
-    law = equilibrium(name, **flags, **plain)
+    structure = {"eps": 0.0} if name.startswith("adam") else {}
+    structure |= {"dampening": 0.0} if name.startswith("sgd") else {}
+    law = equilibrium(name, **flags, **structure)
     values = law.traced.free_values(**numbers)
     start = math.sqrt(law.squared_norm(values, dimension, math.sqrt(dimension - 1)))
     norm, step, gamma = simulate(name, numbers, dimension, start, warm_up, steps)

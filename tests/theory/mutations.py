@@ -33,10 +33,10 @@ def changes(expression: sp.Basic) -> Iterator[sp.Basic]:
         yield -expression
     if isinstance(expression, sp.Add | sp.Mul):
         for n, part in enumerate(expression.args):
-            rest = expression.args[:n] + expression.args[n + 1 :]
-            yield expression.func(*rest)
+            other_parts = expression.args[:n] + expression.args[n + 1 :]
+            yield expression.func(*other_parts)
             if expression.is_Add:
-                yield expression.func(-part, *rest)
+                yield expression.func(-part, *other_parts)
     if isinstance(expression, sp.IndexedBase) or not isinstance(expression, sp.Basic):
         return
     for n, part in enumerate(expression.args):
@@ -45,31 +45,31 @@ def changes(expression: sp.Basic) -> Iterator[sp.Basic]:
                 yield expression.func(*expression.args[:n], changed, *expression.args[n + 1 :])
 
 
-def mutants(each: Claim | Refutation) -> Iterator[Claim | Refutation]:
+def mutants(statement: Claim | Refutation) -> Iterator[Claim | Refutation]:
     """Claims with a changed statement; refutations with a changed statement or changed values."""
-    relation = each.relation
+    relation = statement.relation
     sides = relation.lhs, relation.rhs
     kind = next(kind for kind in RELATIONS if isinstance(relation, kind))
-    others = CONTRARY[kind] if isinstance(each, Refutation) else {*RELATIONS} - {kind}
-    changed = [other(*sides, evaluate=False) for other in others]
+    other_kinds = CONTRARY[kind] if isinstance(statement, Refutation) else {*RELATIONS} - {kind}
+    changed = [other_kind(*sides, evaluate=False) for other_kind in other_kinds]
     changed += [kind(x, sides[1], evaluate=False) for x in changes(sides[0])]
     changed += [kind(sides[0], x, evaluate=False) for x in changes(sides[1])]
-    seen = {relation}
-    for one in changed:
-        if one not in seen and not one.has(sp.nan, sp.zoo):
-            seen.add(one)
-            yield replace(each, relation=one)
-    if isinstance(each, Refutation):
-        left, right = each.sides
-        yield from (replace(each, sides=(value, right)) for value in changes(left))
-        yield from (replace(each, sides=(left, value)) for value in changes(right))
+    relations = {relation}
+    for mutant in changed:
+        if mutant not in relations and not mutant.has(sp.nan, sp.zoo):
+            relations.add(mutant)
+            yield replace(statement, relation=mutant)
+    if isinstance(statement, Refutation):
+        lhs, rhs = statement.sides
+        yield from (replace(statement, sides=(value, rhs)) for value in changes(lhs))
+        yield from (replace(statement, sides=(lhs, value)) for value in changes(rhs))
 
 
 def survivors(proof: Proof) -> Iterator[tuple[Claim | Refutation, Claim | Refutation, bool]]:
     """Each claim with each of its mutants, and True where the mutant still holds."""
-    for each in (*proof.claims, *proof.counterexamples):
-        for mutant in mutants(each):
-            yield each, mutant, mutant.holds and not _same(each.relation, mutant.relation)
+    for statement in (*proof.claims, *proof.counterexamples):
+        for mutant in mutants(statement):
+            yield statement, mutant, mutant.holds and not _same(statement.relation, mutant.relation)
 
 
 def _same(a: sp.Rel, b: sp.Rel) -> bool:

@@ -20,9 +20,9 @@ MATRICES = ("muon", "muonh", "normuon", "scion")
 
 
 @functools.cache
-def law_of(recipe, **given):
+def law_of(recipe, **settings):
     """The law of a recipe, derived once for all tests of a process."""
-    return norm_growth(recipe, **given)
+    return norm_growth(recipe, **settings)
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class By(Rule):
     numbers: tuple[Any, ...] = ()
 
     def update(self, update, state):
-        moved = self.function(update.weight, update.direction, *self.numbers)
-        return replace(update, direction=moved), {}
+        direction = self.function(update.weight, update.direction, *self.numbers)
+        return replace(update, direction=direction), {}
 
 
 def count(weight):
@@ -64,8 +64,8 @@ class Keeps(Rule):
 
     def update(self, update, state):
         states = [state[name] for name in self.state_names]
-        moved, *new = self.function(update.weight, update.direction, *states, *self.numbers)
-        return replace(update, direction=moved), dict(zip(self.state_names, new, strict=True))
+        direction, *new = self.function(update.weight, update.direction, *states, *self.numbers)
+        return replace(update, direction=direction), dict(zip(self.state_names, new, strict=True))
 
 
 def by(function):

@@ -13,10 +13,10 @@ def assert_is_the_step(law, shape, numbers, generator, orthogonal=True, steps=4)
         orthogonal: whether <w, g> = 0 for each unit, in the law and in the run.
     """
     traced = law.step.traced
-    given = {
+    all_numbers = {
         n: float(traced.given_values.get(s, numbers.get(n, 0))) for n, s in traced.symbols.items()
     }
-    rule = traced.build({n: torch.tensor(x, dtype=torch.float64) for n, x in given.items()})
+    rule = traced.build({n: torch.tensor(x, dtype=torch.float64) for n, x in all_numbers.items()})
     view, inside = law.verified_domain.view, traced.opaque_states
     weight = torch.randn(shape, dtype=torch.float64, generator=generator)
     state, compared = rule.init(weight), 0
@@ -26,16 +26,16 @@ def assert_is_the_step(law, shape, numbers, generator, orthogonal=True, steps=4)
         grad = grad - (radial - (0.0 if orthogonal else 2.0)) * weight
         expected, after = rule.step(weight, grad, dict(state))
         try:
-            found, states = law.evaluate(
-                weight, grad, state, **{n: given[n] for n in traced.symbolic}
+            law_weight, states = law.evaluate(
+                weight, grad, state, **{n: all_numbers[n] for n in traced.symbolic}
             )
         except OutsideError:  # such as that the first step is of another kind
             pass
         else:
             compared += 1
-            own = {n: x for n, x in after.items() if n not in inside}
+            transparent_states = {n: x for n, x in after.items() if n not in inside}
             exact = {"rtol": 1e-10, "atol": 1e-10, "check_dtype": False}
-            torch.testing.assert_close(found, expected, **exact)
-            torch.testing.assert_close(states, own, **exact)
+            torch.testing.assert_close(law_weight, expected, **exact)
+            torch.testing.assert_close(states, transparent_states, **exact)
         weight, state = expected, after
     return compared

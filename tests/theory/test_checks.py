@@ -73,12 +73,14 @@ SCHEDULES = ("constant", "warm-up", "cosine", lambda share: 1 - share / 2)
 
 @pytest.mark.parametrize(("number", "case"), [*enumerate(CASES)])
 def test_laws_hold_on_trajectories(number, case):
-    name, given, held = case
+    name, settings, static = case
     schedule = SCHEDULES[number % len(SCHEDULES)]
-    result = check(name, steps=8, law=law_of(name, **held), schedule=schedule, **held, **given)
+    result = check(
+        name, steps=8, law=law_of(name, **static), schedule=schedule, **static, **settings
+    )
     assert result.passed, result
     assert not result.failed_assumptions
-    problem = PROBLEMS[given.get("problem", "network")]
+    problem = PROBLEMS[settings.get("problem", "network")]
     assert set(result.weights) == set(problem.weights)
 
 
@@ -87,7 +89,9 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
     assert check(name, "toy-3d", steps=40, law=law_of(name)).passed
     result = check(name, steps=10, law=law_of(name))
     assert result.passed, result
-    assert all("one unit" in each.notes[0] for each in result.weights.values())
+    assert all(
+        "one unit" in check_of_weight.notes[0] for check_of_weight in result.weights.values()
+    )
     assert "no step compared" in str(result)
     other_view = check(name, "convolutions", steps=10, law=law_of(name))
     assert not other_view.weights["transposed"].passed
@@ -126,8 +130,11 @@ def test_the_weights_for_which_a_law_holds_come_first():
     result = check("sgdp", "convolutions", steps=15, law=law_of("sgdp"), **BUSY)
     headline = str(result).partition("\n")[0]
     assert "holds for bn and ln. Does not apply to gn (off by" in headline
-    assert {name for name, each in result.weights.items() if each.passed} == {"bn", "ln"}
-    assert any("groups=2" in each for each in result.failed_assumptions)
+    assert {name for name, check_of_weight in result.weights.items() if check_of_weight.passed} == {
+        "bn",
+        "ln",
+    }
+    assert any("groups=2" in check_of_weight for check_of_weight in result.failed_assumptions)
     mended = check("sgdp", "convolutions", steps=10, law=law_of("sgdp"), views=("dim=1",))
     assert mended.weights["transposed"].passed
 
@@ -154,8 +161,12 @@ def test_the_recipe_that_is_given_runs(fault, reference, numbers):
     """The law of another recipe fails, though both have the same states and hyper-parameters."""
     result = check(fault, steps=30, law=law_of(reference), momentum=0.9, **numbers)
     assert not result.passed
-    assert any("the run that of" in each for each in result.failed_assumptions)
-    assert min(max(each.step_errors) for each in result.weights.values()) > 1e-6
+    assert any(
+        "the run that of" in check_of_weight for check_of_weight in result.failed_assumptions
+    )
+    assert (
+        min(max(check_of_weight.step_errors) for check_of_weight in result.weights.values()) > 1e-6
+    )
     assert result.weights["bn"].residual > 1e-6
 
 
@@ -165,7 +176,9 @@ def test_the_drive_is_that_of_the_law():
     wrong = dataclasses.replace(law, drive=law.drive * sp.Rational(3, 2))
     result = check("sgd", steps=20, law=wrong)
     assert not result.passed
-    assert min(max(each.step_errors) for each in result.weights.values()) > 1e-6
+    assert (
+        min(max(check_of_weight.step_errors) for check_of_weight in result.weights.values()) > 1e-6
+    )
 
 
 def test_rules_are_switched_on():
@@ -239,15 +252,15 @@ def test_a_run_that_is_no_number_does_not_pass(names):
     assert not RunCheck("ours", {name: numbers[name] for name in names}, 0.02).passed
 
 
-PLAIN = {**NOISE, "weight_decay": 0.0}
+NOISE_WITHOUT_DECAY = {**NOISE, "weight_decay": 0.0}
 
 
 @pytest.mark.parametrize(
     ("name", "hypers", "predicted"),
     [
-        ("sgd", PLAIN, 19),
-        ("sgd", {**PLAIN, "dampening": 0.5}, 19),
-        ("sgd", {**PLAIN, "nesterov": True}, 14.158),
+        ("sgd", NOISE_WITHOUT_DECAY, 19),
+        ("sgd", {**NOISE_WITHOUT_DECAY, "dampening": 0.5}, 19),
+        ("sgd", {**NOISE_WITHOUT_DECAY, "nesterov": True}, 14.158),
         ("sgdw", {**NOISE, "weight_decay": 0.01}, 18.822),
         ("sgdp", NOISE, 1),
         ("sgd", NOISE, None),
@@ -257,8 +270,8 @@ PLAIN = {**NOISE, "weight_decay": 0.0}
 def test_growth_ratios(name, hypers, predicted):
     """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 in a run of random tangent gradients of length 1."""
     warm_up = 100 if predicted else 600  # of a bias correction
-    held = static_arguments_of_run(name, hypers)
-    law, rule = norm_growth(name, **held), sn.bind(name, **hypers).rule
+    static = static_arguments_of_run(name, hypers)
+    law, rule = norm_growth(name, **static), sn.bind(name, **hypers).rule
     values = law.step.traced.free_values(**hypers)
     keep = 1 - float(drop_transients(law.kappa, law.step).subs(values))
     weight = torch.randn(16, 256, dtype=torch.float64)
@@ -269,10 +282,10 @@ def test_growth_ratios(name, hypers, predicted):
         weight, state = rule.step(before, grad / grad.norm(dim=1, keepdim=True), state)
         squares = [float(x.square().sum()) for x in (weight, weight - keep * before, before)]
         sums += np.array(squares) * (time >= warm_up)
-    after, moved, before = sums
-    lengths = {Norm("w"): math.sqrt(before), Norm("s"): math.sqrt(moved)}
+    after, step_square, before = sums
+    lengths = {Norm("w"): math.sqrt(before), Norm("s"): math.sqrt(step_square)}
     expected = float(growth_ratio(law).subs(values).subs(lengths))
-    measured = (after - keep**2 * before) / moved
+    measured = (after - keep**2 * before) / step_square
     assert measured == pytest.approx(expected, rel=0.005)
     assert measured != pytest.approx(expected * 1.01, rel=0.005)
     assert predicted is None or expected == pytest.approx(predicted, rel=1e-4)

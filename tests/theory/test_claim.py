@@ -9,7 +9,7 @@ from spherenorm_theory import Proof
 from spherenorm_theory.claim import Claim, Induction, ProofKind, Refutation, vanishes
 from spherenorm_theory.printing import latex, show
 from spherenorm_theory.symbols import Inner, Norm, Vector
-from spherenorm_theory.vectors import VectorAlgebra
+from spherenorm_theory.vectors import AtomKind, OpaqueVector, VectorAlgebra
 
 a, b = sp.symbols("a b", positive=True)
 x = sp.Symbol("x", real=True)
@@ -137,11 +137,11 @@ def test_letters_of_the_users_choice():
 
 
 def test_no_letter_stands_for_two_names():
-    both = sp.Symbol("momentum") + sp.Symbol("beta")
-    assert latex(both) == r"\beta + \mathrm{momentum}"
-    assert show(both) == "beta + momentum"
+    total = sp.Symbol("momentum") + sp.Symbol("beta")
+    assert latex(total) == r"\beta + \mathrm{momentum}"
+    assert show(total) == "beta + momentum"
     with pytest.raises(ValueError, match="'beta' and 'momentum' cannot both be"):
-        latex(both, {"momentum": "x", "beta": "x"})
+        latex(total, {"momentum": "x", "beta": "x"})
 
 
 def test_products_and_norms():
@@ -154,3 +154,18 @@ def test_products_and_norms():
     total = space.inner(v + g.scaled(lr), v + g.scaled(lr), name_norms=True)
     assert total == Norm("p") ** 2
     assert space.square("p") == Norm("w") ** 2 + lr**2 * Norm("g") ** 2
+
+
+def test_a_function_of_degree_0_has_one_atom_for_each_rule():
+    """Two rules of one name may differ in what they compute, such as the scale of a factor."""
+    algebra = VectorAlgebra()
+
+    def add_factor(argument, rule_index):
+        formula = sp.Function("factor")(argument.formula)
+        opaque = OpaqueVector(AtomKind.ORTHOGONAL_FACTOR, formula, argument, rule_index=rule_index)
+        return algebra.add_opaque(opaque)
+
+    m = Vector.atom("m")
+    assert add_factor(m, 0) == add_factor(m, 0) == add_factor(m.scaled(lr), 0) == {"O": 1}
+    assert add_factor(m, 1) == add_factor(m.scaled(lr), 1) == {"O2": 1}
+    assert add_factor(m.scaled(sp.S.NegativeOne), 0) == {"O3": 1}

@@ -40,7 +40,7 @@ def test_a_recipe_and_its_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["sgdw", "adamw"])
 def test_the_run_is_that_of_the_settings(name):
-    """Its decay settles it, unless it is set, too."""
+    """A weight decay settles the norm where the settings have none."""
     values = {"momentum": 0.8} if name == "sgdw" else {"betas": (0.8, 0.95)}
     _, row = equilibrium_rows(find_recipe(name), {"lr": 0.03, **values})
     assert "lr=0.03" in row.content
@@ -85,7 +85,7 @@ def test_a_report_ends_with_a_number_for_practice():
     assert "per step, at lr=" in row.status
 
 
-OWN = """from spherenorm import chain, rules as r
+OWN_RECIPES = """from spherenorm import chain, rules as r
 def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0):
     momenta = r.UnitClip(nu), r.HeavyBall(momentum)
     return chain(*momenta, r.DecoupledDecay(weight_decay), r.StepSize(lr))
@@ -93,7 +93,7 @@ def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0):
 
 
 def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
-    (tmp_path / "my_recipes.py").write_text(OWN)
+    (tmp_path / "my_recipes.py").write_text(OWN_RECIPES)
     monkeypatch.syspath_prepend(tmp_path)
     result = invoke("my_recipes:clipped")
     assert result.exit_code == 0, result.output
@@ -103,14 +103,14 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "printed_value"),
     [("true", "True"), ("None", "None"), ("unit", "'unit'"), ("-1e-3", "-0.001")],
 )
-def test_settings(text, shown):
+def test_settings(text, printed_value):
     """Each is refused, by the value that was read."""
     result = invoke("sgd", "--set", f"lr={text}")
     assert result.exit_code == 2
-    assert shown in result.stderr
+    assert printed_value in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_mistakes(arguments, message):
 
 def test_a_reader_that_stops_is_no_error():
     command = f"{sys.executable} -m spherenorm theory sgdg | head -3; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_a_failed_row_fails_the_command(monkeypatch):

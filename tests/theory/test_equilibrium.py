@@ -29,19 +29,19 @@ def test_plain_sgd_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("adamp", {"betas": (0.9, 0.5)}), ("sgdp", {"momentum": 0.9})]
+    ("name", "settings"), [("adamp", {"betas": (0.9, 0.5)}), ("sgdp", {"momentum": 0.9})]
 )
-def test_given_numbers_are_those_of_the_general_law(name, given):
+def test_given_numbers_are_those_of_the_general_law(name, settings):
     """With bias correction too, whose (9/10)^t dies out in any form."""
     structure = {"eps": 0.0, "dampening": 0.0} if name == "sgdp" else {"eps": 0.0}
-    held, general = equilibrium(name, **structure, **given), equilibrium(name, **structure)
+    at_numbers, general = equilibrium(name, **structure, **settings), equilibrium(name, **structure)
     nine_tenths = {
         s: sp.Rational(9, 10)
         for s in general.fourth_power.free_symbols
         if s.name in ("momentum", "beta1")
     }
     assert nine_tenths
-    assert sp.simplify(held.fourth_power - general.fourth_power.subs(nine_tenths)) == 0
+    assert sp.simplify(at_numbers.fourth_power - general.fourth_power.subs(nine_tenths)) == 0
 
 
 def test_a_fault_changes_the_equilibrium():
@@ -67,7 +67,7 @@ def memory_then_unit(lr=0.1, momentum=0.9, weight_decay=0.1):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "given", "why"),
+    ("recipe", "settings", "why"),
     [
         ("sgd", {"weight_decay": 0.0}, ["without decay"]),
         ("sgdg", {}, ["never changes"]),
@@ -83,9 +83,9 @@ def memory_then_unit(lr=0.1, momentum=0.9, weight_decay=0.1):
         ("amsgrad", {}, ["too long"]),
     ],
 )
-def test_no_equilibrium(recipe, given, why):
+def test_no_equilibrium(recipe, settings, why):
     with refuses(*why, by=NoEquilibriumError):
-        equilibrium(recipe, **given)
+        equilibrium(recipe, **settings)
 
 
 def test_outside_of_the_range_of_stability_there_is_an_error():
@@ -94,7 +94,7 @@ def test_outside_of_the_range_of_stability_there_is_an_error():
     assert law.squared_norm(inside, 256, 1.0) > 0
     with refuses("lr=1", "weight_decay=2.1", by=NoEquilibriumError):
         law.squared_norm(outside, 256, 1.0)
-    assert not any("at most" in words(each) for each in law.hypotheses)
+    assert not any("at most" in words(hypothesis) for hypothesis in law.hypotheses)
 
 
 def test_projected_nesterov_has_a_quadratic():
@@ -133,10 +133,10 @@ def averaged_by_hand(lr, wd, momentum, beta):
 
 def test_several_momenta_against_their_second_moments():
     law = equilibrium(averaged)
-    squared, moved = stationary_moments(*averaged_by_hand(0.1, 0.01, 0.9, 0.8))
+    squared, squared_step = stationary_moments(*averaged_by_hand(0.1, 0.01, 0.9, 0.8))
     values = law.traced.free_values()
     assert law.squared_norm(values, 256, 1.0) == pytest.approx(np.sqrt(squared), rel=1e-9)
-    assert law.effective_step(values) == pytest.approx(np.sqrt(moved / squared), rel=1e-9)
+    assert law.effective_step(values) == pytest.approx(np.sqrt(squared_step / squared), rel=1e-9)
 
 
 def along_a_sign(betas, lr, wd, steps=1500):
@@ -146,8 +146,8 @@ def along_a_sign(betas, lr, wd, steps=1500):
     """
     beta1, beta2 = betas
     lags = np.arange(steps)
-    read = np.concatenate([[1 - beta1], beta1 * (1 - beta2) * beta2 ** lags[:-1]])
-    products = np.correlate(read, read, "full")[steps - 1 :]
+    readout = np.concatenate([[1 - beta1], beta1 * (1 - beta2) * beta2 ** lags[:-1]])
+    products = np.correlate(readout, readout, "full")[steps - 1 :]
     signs = 2 / np.pi * np.arcsin(products / products[0])
     among = signs[np.abs(lags[:, None] - lags)]
     before = np.concatenate([[0.0], lr * (1 - lr * wd) ** lags[:-1]])
@@ -158,12 +158,12 @@ def along_a_sign(betas, lr, wd, steps=1500):
 @pytest.mark.parametrize("betas", [(0.9, 0.99), (0.5, 0.9), (0.0, 0.5)])
 def test_a_sign_against_the_sums_over_its_steps(betas):
     law = equilibrium("lion", betas=betas) if 0 in betas else equilibrium("lion")
-    squared, moved = along_a_sign(betas, 0.01, 2.0)
+    squared, squared_step = along_a_sign(betas, 0.01, 2.0)
     values = law.traced.free_values(lr=0.01, weight_decay=2.0, betas=betas)
     assert law.squared_norm(values, 256, 1.0) == pytest.approx(256 * squared, rel=1e-9)
-    assert law.effective_step(values) == pytest.approx(np.sqrt(moved / squared), rel=1e-9)
-    held = equilibrium("lion", lr=0.01, weight_decay=2.0, betas=betas)
-    assert held.effective_step({}) == pytest.approx(law.effective_step(values), rel=1e-9)
+    assert law.effective_step(values) == pytest.approx(np.sqrt(squared_step / squared), rel=1e-9)
+    at_numbers = equilibrium("lion", lr=0.01, weight_decay=2.0, betas=betas)
+    assert at_numbers.effective_step({}) == pytest.approx(law.effective_step(values), rel=1e-9)
 
 
 def test_a_sign_of_one_gradient_forgets():
@@ -217,9 +217,9 @@ def test_unit_gradients_are_those_of_sgd_with_a_gamma_of_the_norm():
         last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
         return chain(r.NormalizedUpdate(), r.HeavyBall(momentum), *last)
 
-    unit, plain = equilibrium(normalized), equilibrium("sgdw", dampening=0.0)
-    assert sp.simplify(unit.squared_effective_step - plain.squared_effective_step) == 0
-    assert sp.simplify(unit.fourth_power - (plain.fourth_power / gamma**2) ** 2) == 0
+    unit, of_sgdw = equilibrium(normalized), equilibrium("sgdw", dampening=0.0)
+    assert sp.simplify(unit.squared_effective_step - of_sgdw.squared_effective_step) == 0
+    assert sp.simplify(unit.fourth_power - (of_sgdw.fourth_power / gamma**2) ** 2) == 0
     assert sp.simplify(growth_ratio(normalized) - growth_ratio("sgdw", dampening=0.0)) == 0
 
 
@@ -227,9 +227,9 @@ def test_formulas_are_tried_at_numbers_that_the_recipe_takes():
     def memory(lr=0.1, n=10.0, weight_decay=0.01):
         return chain(r.HeavyBall(1 - 1 / n), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
-    found, plain = equilibrium(memory), equilibrium("sgdw", dampening=0.0)
-    n = found.traced.symbols["n"]
-    assert sp.simplify(found.fourth_power - plain.fourth_power.subs(beta, 1 - 1 / n)) == 0
+    of_memory, of_sgdw = equilibrium(memory), equilibrium("sgdw", dampening=0.0)
+    n = of_memory.traced.symbols["n"]
+    assert sp.simplify(of_memory.fourth_power - of_sgdw.fourth_power.subs(beta, 1 - 1 / n)) == 0
 
 
 def test_a_growth_ratio_of_two_roots():
@@ -267,7 +267,7 @@ def test_a_root_is_the_one_that_iterating_comes_to():
 
 
 def test_a_formula_that_holds_without_eps_does_not_have_it():
-    """Of a clip that may be open: its eps cannot be 0, and its formula is that of a small one."""
-    found = equilibrium("stable_adamw", weight_decay=0.01)
-    assert "eps = 0" in " ".join(str(found).split())
-    assert found.traced.symbols["eps"] not in found.fourth_power.free_symbols
+    """A clip may be open: its eps cannot be 0, and the formula is that of a small eps."""
+    law = equilibrium("stable_adamw", weight_decay=0.01)
+    assert "eps = 0" in " ".join(str(law).split())
+    assert law.traced.symbols["eps"] not in law.fourth_power.free_symbols

@@ -23,7 +23,7 @@ from tests.theory.mutations import survivors
 from tests.theory.recipes import WITH_LAWS, Keeps, by, law_of
 from tests.theory.step import assert_is_the_step
 
-PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
+WITHOUT_DECAY = {"weight_decay": 0.0, "dampening": 0.0}
 
 
 def balanced(tex):
@@ -33,8 +33,8 @@ def balanced(tex):
         depth += (character == "{" and not escaped) - (character == "}" and not escaped)
         if depth < 0:
             return False
-    begun, ended = (sorted(re.findall(rf"\\{x}{{(\w+\*?)}}", tex)) for x in ("begin", "end"))
-    return depth == 0 and begun == ended and tex.count("$") % 2 == 0
+    begins, ends = (sorted(re.findall(rf"\\{x}{{(\w+\*?)}}", tex)) for x in ("begin", "end"))
+    return depth == 0 and begins == ends and tex.count("$") % 2 == 0
 
 
 @pytest.mark.parametrize("name", WITH_LAWS)
@@ -57,11 +57,11 @@ def test_its_latex_compiles(tmp_path):
     laws += [equilibrium(name) for name in ("sgdw", "lion", "muon")]
     body = "\n".join(law.proposition().latex() for law in laws)
     (tmp_path / "laws.tex").write_text(f"{LATEX_HEAD}\n{body}\n\\end{{document}}\n")
-    done = subprocess.run(
+    process = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "laws.tex"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:]
+    assert process.returncode == 0, process.stdout[-2000:]
 
 
 def test_letters_of_ones_own():
@@ -83,7 +83,7 @@ def test_a_norm_that_is_divided_by_is_assumed_to_be_positive():
 
 
 def test_kinds_say_what_was_substituted():
-    """Of an open law the norm is an identity in s; where <w, s> was read off, it is not."""
+    """The norm of an open law is an identity in s; where <w, s> was read off, it is derived."""
     assert law_of("adamw").claims[0].kind is ProofKind.IDENTITY
     assert law_of("sgdw").claims[0].kind is ProofKind.DERIVED
     assert "identity" not in law_of("sgdw").latex()
@@ -93,18 +93,18 @@ def test_kinds_say_what_was_substituted():
 def test_a_closed_form_says_what_it_needs():
     law = law_of("sgdw", dampening=0.0)
     (closed,) = (c for c in law.claims if c.kind is ProofKind.INDUCTION)
-    held = " ".join(map(words, closed.hypotheses))
-    assert "constant" in held
-    assert "m_0 = 0" in held
+    hypotheses = " ".join(map(words, closed.hypotheses))
+    assert "constant" in hypotheses
+    assert "m_0 = 0" in hypotheses
     assert "Closed form (lr, beta, wd constant; m_0 = 0)." in str(law)
     # lr is in <w, s> = -lr beta <w, m>, and in no coefficient of the recursion
-    assert "Closed form (lr, beta constant; m_0 = 0)." in str(law_of("sgd", **PLAIN))
+    assert "Closed form (lr, beta constant; m_0 = 0)." in str(law_of("sgd", **WITHOUT_DECAY))
 
 
-@pytest.mark.parametrize(("name", "given"), [("sgd", PLAIN), ("muonh", {})])
-def test_every_change_of_a_claim_is_noticed(name, given):
+@pytest.mark.parametrize(("name", "settings"), [("sgd", WITHOUT_DECAY), ("muonh", {})])
+def test_every_change_of_a_claim_is_noticed(name, settings):
     """The closed form too, whose induction is that of the record."""
-    claims = law_of(name, **given).claims
+    claims = law_of(name, **settings).claims
     assert all(claim.holds for claim in claims)
     results = [*survivors(Proof(name, claims))]
     assert len(results) > 15
@@ -112,9 +112,9 @@ def test_every_change_of_a_claim_is_noticed(name, given):
 
 
 def test_a_closed_form_of_another_law_fails():
-    sound, other = law_of("sgdw", dampening=0.0), law_of("sgd", **PLAIN)
+    sound, other_law = law_of("sgdw", dampening=0.0), law_of("sgd", **WITHOUT_DECAY)
     (closed,) = (c for c in sound.claims if c.kind is ProofKind.INDUCTION)
-    (foreign,) = (c for c in other.claims if c.kind is ProofKind.INDUCTION)
+    (foreign,) = (c for c in other_law.claims if c.kind is ProofKind.INDUCTION)
     assert not replace(closed, relation=foreign.relation).holds
 
 
@@ -126,8 +126,8 @@ def test_numbers_of_a_law_are_in_its_setting():
 
 def test_an_equilibrium_shows_the_norm_first():
     lines = str(equilibrium("adamw", eps=0.0)).splitlines()
-    shown = lines[lines.index("Then.") + 1]
-    assert shown.strip().startswith("|w| ~ sqrt(lr d/(2 wd))")
+    first_formula = lines[lines.index("Then.") + 1]
+    assert first_formula.strip().startswith("|w| ~ sqrt(lr d/(2 wd))")
     assert max(map(len, lines)) <= 80
 
 
@@ -141,7 +141,7 @@ def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "sentence"),
+    ("name", "settings", "sentence"),
     [
         (
             "sgd",
@@ -149,7 +149,7 @@ def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
             "|w|^2 grows by |s|^2, the squared length of",
         ),
         ("sgdp", {}, "momentum adds nothing."),
-        ("sgd", PLAIN, "and by -2 lr beta <w, m> from momentum."),
+        ("sgd", WITHOUT_DECAY, "and by -2 lr beta <w, m> from momentum."),
         ("sgd", {}, "by -2 lr beta (1 - lr wd (1 - tau)) <w, m> from momentum."),
         (
             "adamw",
@@ -161,8 +161,8 @@ def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
         ("adamh", {}, "Each step sets the norm to radius."),
     ],
 )
-def test_a_law_begins_with_a_sentence(name, given, sentence):
-    law = law_of(name, **given)
+def test_a_law_begins_with_a_sentence(name, settings, sentence):
+    law = law_of(name, **settings)
     summary = " ".join(str(law).partition("Setting.")[0].split())
     assert sentence in summary
     assert law.latex().splitlines()[1]
@@ -178,8 +178,10 @@ def test_a_setting_has_only_what_the_law_uses():
 
 
 def test_hypotheses_are_relations():
-    found = law_of("sgdp").hypotheses
-    assert any(isinstance(each, sp.Rel) and each.has(Norm("w")) for each in found)
+    hypotheses = law_of("sgdp").hypotheses
+    assert any(
+        isinstance(hypothesis, sp.Rel) and hypothesis.has(Norm("w")) for hypothesis in hypotheses
+    )
     assert norm_growth(by(lambda w, d: d)).hypotheses[0].lhs == Inner("w", "g")
 
 

@@ -30,7 +30,7 @@ lr, beta, wd, rho = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio")
 )
 X, Y = Inner("w", "m"), Inner("w", "s")
-PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
+WITHOUT_DECAY = {"weight_decay": 0.0, "dampening": 0.0}
 
 
 def same(a, b):
@@ -41,7 +41,7 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def usual(law):
+def usual_numbers(law):
     """Numbers for a law's symbols."""
     intervals = law.step.traced.intervals
     return {n: 0.4 if intervals[n].high == 1 else 0.2 for n in law.step.traced.symbolic}
@@ -53,7 +53,7 @@ def test_every_recipe_has_a_law_whose_claims_hold(name):
     assert law.claims
     assert [claim for claim in law.claims if not claim.holds] == []
     shape = (4, 6) if name in MATRICES or law.verified_domain.multi_unit else law.step.traced.shape
-    assert assert_is_the_step(law, shape, usual(law), generator()) > 1
+    assert assert_is_the_step(law, shape, usual_numbers(law), generator()) > 1
 
 
 def test_the_share_of_recipes_with_a_law():
@@ -90,8 +90,8 @@ def test_an_iteration_of_ones_own_is_refused_by_its_line():
 
 
 def test_momentum_and_decay():
-    assert same(law_of("sgd", **PLAIN).cross, -lr * beta * X)
-    assert same(law_of("sgd", **PLAIN).recursion[X], beta * X - S / lr)
+    assert same(law_of("sgd", **WITHOUT_DECAY).cross, -lr * beta * X)
+    assert same(law_of("sgd", **WITHOUT_DECAY).recursion[X], beta * X - S / lr)
     assert same(law_of("sgdw", dampening=0.0).recursion[X], (1 - lr * wd) * beta * X - S / lr)
     assert same(law_of("sgdw").kappa, lr * wd)
     assert same(law_of("sgdp").kappa, lr * wd * rho / (1 - beta))
@@ -105,10 +105,10 @@ def test_momentum_and_decay():
 def test_given_numbers_enter_exactly_and_last():
     """1 - 0.9 in floating point is 0.09999999999999998."""
     assert law_of("sgdp", momentum=0.9).kappa == 10 * lr * wd * rho
-    held = law_of("adam", betas=(0.9, 0.5), eps=0.0)
-    assert [*held.step.traced.symbolic] == ["lr", "weight_decay"]
-    assert "0.9" in str(held.proposition()) or "9/10" in str(held.proposition())
-    assert sp.Rational(9, 10) in held.substitute_given_numbers(held.step.states["m"]).values()
+    law = law_of("adam", betas=(0.9, 0.5), eps=0.0)
+    assert [*law.step.traced.symbolic] == ["lr", "weight_decay"]
+    assert "0.9" in str(law.proposition()) or "9/10" in str(law.proposition())
+    assert sp.Rational(9, 10) in law.substitute_given_numbers(law.step.states["m"]).values()
 
 
 def test_coupled_decay_couples_the_norm_into_the_recursion():
@@ -119,7 +119,7 @@ def test_coupled_decay_couples_the_norm_into_the_recursion():
 
 
 def test_nesterov_needs_one_more_product():
-    law = law_of("sgd", nesterov=True, **PLAIN)
+    law = law_of("sgd", nesterov=True, **WITHOUT_DECAY)
     assert same(law.cross, -lr * beta**2 * X)
     assert Inner("m", "s") in law.recursion[X].free_symbols
 
@@ -147,7 +147,7 @@ def test_a_first_step_of_another_kind_leaves_no_closed_form():
 
 
 def test_the_test_takes_the_other_branch_without_scale_invariance():
-    general = law_of("sgdp", scale_invariant=False, **PLAIN)
+    general = law_of("sgdp", scale_invariant=False, **WITHOUT_DECAY)
     assert general.cross.has(Inner("w", "g"), X)
     assert any("no projection acts" in a for a in general.hypotheses_text)
 

@@ -35,6 +35,16 @@ def test_an_orthogonal_factor_is_one_operation():
     assert "linear" in law.open_because
 
 
+def test_the_length_of_each_factor_is_printed_by_its_name():
+    def two_scales(lr=0.1, momentum=0.9):
+        unscaled, spectral = (r.Orthogonalize(scale=scale) for scale in ("none", "spectral"))
+        return sn.chain(unscaled, r.HeavyBall(momentum), spectral, r.StepSize(lr))
+
+    text = " ".join(str(law_of(two_scales)).split())
+    assert "|O|^2 = c^2 q rank, where c depends on the shape (scale='none')" in text
+    assert "|O2|^2 = c^2 q rank, where c depends on the shape (scale='spectral')" in text
+
+
 @pytest.mark.parametrize("scale", ["none", "original", "match_rms_adamw", "spectral", "aspect"])
 def test_the_length_of_a_factor(scale):
     """c by the shape, and q in the interval that is printed."""
@@ -69,22 +79,22 @@ RUNS = [
 
 @pytest.mark.parametrize(("name", "values", "shape"), RUNS)
 def test_equilibria_are_those_of_runs(name, values, shape):
-    found = check_equilibrium(name, shape=shape, steps=600, warm_up=500, **values)
-    assert found.error < 0.02, found
+    check = check_equilibrium(name, shape=shape, steps=600, warm_up=500, **values)
+    assert check.error < 0.02, check
 
 
 def test_a_wrong_overlap_would_be_noticed():
-    """That of signs, 2 asin(rho) / pi, is off by more than the tolerance."""
+    """The overlap of signs, 2 asin(rho) / pi, is off by more than the tolerance."""
     law = equilibrium("muon")
     values = law.traced.free_values(lr=0.02, weight_decay=0.5)
     right = law.effective_step(values, SHAPE)
     overlap = Overlap.of(law.orthogonal_factor_step.direction.rule, SHAPE)
-    kept, overlap._table = overlap._table, 2 / np.pi * np.arcsin(overlap._grid)
+    static, overlap._table = overlap._table, 2 / np.pi * np.arcsin(overlap._grid)
     try:
         # (of another instance: stationary numbers are computed once)
         assert abs(replace(law).effective_step(values, SHAPE) / right - 1) > 0.02
     finally:
-        overlap._table = kept
+        overlap._table = static
 
 
 @pytest.mark.parametrize(
@@ -92,8 +102,8 @@ def test_a_wrong_overlap_would_be_noticed():
     [("muonh", {"lr": 0.05}), ("hyperball(muon)", {"lr": 0.05}), ("hyperball(lion)", {"lr": 0.05})],
 )
 def test_turns_of_held_norms_are_those_of_runs(name, values):
-    found = check_turn(name, shape=SHAPE, view="layer", steps=300, warm_up=300, **values)
-    assert found.error < 0.02, found
+    check = check_turn(name, shape=SHAPE, view="layer", steps=300, warm_up=300, **values)
+    assert check.error < 0.02, check
 
 
 def test_the_equilibrium_turn_is_that_of_the_formula():
@@ -127,9 +137,9 @@ def test_a_projection_behind_a_factor():
     law = norm_growth(projected)
     assert law.cross == 0
     assert law.closed_form() is not None
-    found = check_turn(projected, shape=SHAPE, view="layer", steps=800, warm_up=600,
+    check = check_turn(projected, shape=SHAPE, view="layer", steps=800, warm_up=600,
                        lr=0.02, weight_decay=0.5)  # fmt: skip
-    assert found.error < 0.02, found
+    assert check.error < 0.02, check
 
 
 def two_factors(lr=0.02, momentum=0.9, weight_decay=0.5):

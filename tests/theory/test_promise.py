@@ -45,9 +45,9 @@ def test_a_step_that_is_not_of_one_weight_is_refused():
     reason = "Clip needs sums over all weights"
     with refuses(reason, by=spherenorm_theory.TraceError):
         spherenorm_theory.norm_growth(clipped)
-    found = sn.testing.check(clipped, only=("law",))
-    assert found["law"].verdict == "refused"
-    assert reason in found["law"].why
+    results = sn.testing.check(clipped, only=("law",))
+    assert results["law"].verdict == "refused"
+    assert reason in results["law"].why
 
 
 def halves(lr=0.1, momentum=0.9):
@@ -67,9 +67,9 @@ def test_laws_of_renamed_states():
     assert {(x.a, x.b) for x in law.recursion} == {("w", "m"), ("w", "momentum_2")}
     assert spherenorm_theory.check(two_momenta, steps=10).passed
     assert spherenorm_theory.norm_growth(two_projected).cross == 0
-    found = sn.testing.check(two_projected, only=("law",))
-    assert found["law"].verdict == "holds"
-    assert found["law"].why.startswith("|w'|^2 = ")
+    results = sn.testing.check(two_projected, only=("law",))
+    assert results["law"].verdict == "holds"
+    assert results["law"].why.startswith("|w'|^2 = ")
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_each_recipe_has_the_law_or_the_reason_of_the_page(name):
     """docs/theory.md, which `python -m docs.site.laws` writes: no raw error, and in seconds."""
     begin = time.process_time()
     assert laws.row(name) in PAGE
-    found = sn.testing.check(name, only=("law",))["law"]
+    result = sn.testing.check(name, only=("law",))["law"]
     assert time.process_time() - begin < 10
-    assert (found.verdict == "refused") is (f"| `{name}` | no law |" in PAGE), found.why
-    assert found.why.startswith("|w'|^2 = ") or found.verdict == "refused"
+    assert (result.verdict == "refused") is (f"| `{name}` | no law |" in PAGE), result.why
+    assert result.why.startswith("|w'|^2 = ") or result.verdict == "refused"
 
 
 def alternating(lr=0.1, momentum=0.9):

@@ -101,19 +101,19 @@ lr, weight_decay = (sp.Symbol(n, positive=True) for n in ("lr", "weight_decay"))
 
 
 def coefficients(step):
-    """Those of w / |w| and of g / |g| in w', and |w'|^2."""
+    """Return the coefficients of w / |w| and g / |g| in w', and |w'|^2."""
     weight = step.algebra.expand_names(step.weight, canonical=True)
-    found = [weight[n] * Norm(n) for n in "wg"]
+    of_unit_vectors = [weight[n] * Norm(n) for n in "wg"]
     square = step.algebra.inner(weight, weight)
-    return [step.algebra.expand_and_simplify(x) for x in (*found, square)]
+    return [step.algebra.expand_and_simplify(x) for x in (*of_unit_vectors, square)]
 
 
 @pytest.mark.parametrize("orthogonal", [True, False])
 def test_a_hyperball_step_turns_by_its_law(orthogonal):
     """w' is along w / |w| - lr u / |u|, so that it turns by atan2(lr sin a, 1 - lr cos a), a the
     angle between the two: by arctan(lr) at a right one. The norm is the radius."""
-    held = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
-    step = one_step("hyperball(sgd)", scale_invariant=orthogonal, **held)
+    static = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
+    step = one_step("hyperball(sgd)", scale_invariant=orthogonal, **static)
     along, aside, length = coefficients(step)
     assert sp.simplify(aside / along + lr) == 0
     assert sp.simplify(length - step.scalars["radius"] ** 2) == 0
@@ -141,11 +141,11 @@ READ_FROM = {
 @pytest.mark.parametrize("prove", READ_FROM, ids=lambda f: f.__name__)
 def test_hypotheses_are_those_of_the_record(prove):
     """A proof assumes the hypotheses of the reading of its steps, and no prose."""
-    hypotheses = {words(each) for each in proof_of(prove).hypotheses}
-    for name, given in READ_FROM[prove]:
-        step = one_step(name, weight_decay=0.0, dampening=0.0, **given)
-        assert {words(each) for each in step.hypotheses} <= hypotheses
-    from_rest = any(each.induction for each in proof_of(prove).claims)
+    hypotheses = {words(hypothesis) for hypothesis in proof_of(prove).hypotheses}
+    for name, settings in READ_FROM[prove]:
+        step = one_step(name, weight_decay=0.0, dampening=0.0, **settings)
+        assert {words(hypothesis) for hypothesis in step.hypotheses} <= hypotheses
+    from_rest = any(hypothesis.induction for hypothesis in proof_of(prove).claims)
     assert ("m_0 = 0" in hypotheses) is from_rest
 
 

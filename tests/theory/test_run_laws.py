@@ -33,18 +33,57 @@ def trained(optimizer, model, law, **options):
 
 
 def test_the_law_of_a_projected_run_is_its_norm():
-    """Of one unit exactly; where each row is projected, so is the whole."""
+    """The prediction is exact for one unit; where each row is projected, so is the whole."""
     model = network().double()
     optimizer = sn.optim.SGDP(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
     law = run_law(torch.optim.lr_scheduler.StepLR(optimizer, 1), model=model)
     torch.set_default_dtype(torch.float64)
     try:
-        found = trained(optimizer, model, law, views={"0.weight": "layer", "2.weight": None})
+        measurements = trained(optimizer, model, law, views={"0.weight": "layer", "2.weight": None})
     finally:
         torch.set_default_dtype(torch.float32)
-    assert all(abs(m.predicted / m.norm - 1) < 1e-12 for m in found)
-    kept = 1 - 0.1 * 0.1 * 0.1 / (1 - 0.9)  # not a law without its decay
-    assert all(abs(m.predicted / kept / m.norm - 1) > 1e-3 for m in found)
+    assert all(abs(m.predicted / m.norm - 1) < 1e-12 for m in measurements)
+    retention = 1 - 0.1 * 0.1 * 0.1 / (1 - 0.9)  # not a law without its decay
+    assert all(abs(m.predicted / retention / m.norm - 1) > 1e-3 for m in measurements)
+
+
+def warm_up(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 4)
+
+
+class HalvedByHand:
+    def __init__(self, optimizer):
+        self.group = optimizer.param_groups[0]
+
+    def step(self):
+        self.group["lr"] *= 0.5
+
+
+@pytest.mark.parametrize("block", [1, 3, 64])
+@pytest.mark.parametrize(
+    ("lr", "schedule_of"),
+    [
+        (sn.schedule.warmup_cosine(0.1, 3, 8), lambda optimizer: None),
+        (0.1, warm_up),
+        (0.1, HalvedByHand),
+        (torch.tensor(0.1), HalvedByHand),
+    ],
+)
+def test_a_predicted_norm_has_the_learning_rate_of_its_step(lr, schedule_of, block):
+    """A block is handed over later, at another rate: for 64 steps, the norm was off by 0.9 %."""
+    weight = nn.Parameter(torch.randn(1, 32, dtype=torch.float64))
+    optimizer = sn.torch_optimizer("sgdp")([weight], lr=lr, momentum=0.9, weight_decay=0.9)
+    schedule = schedule_of(optimizer)
+    with sn.probe(optimizer, every=2, law=run_law(optimizer), block=block) as probe:
+        for _ in range(8):
+            grad, row = torch.randn(1, 32, dtype=torch.float64), weight.detach()
+            weight.grad = grad - (grad @ row.T) / (row @ row.T) * row
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
+    assert [m.step for m in probe.measurements] == [2, 4, 6, 8]
+    for m in probe.measurements:
+        assert m.predicted == pytest.approx(m.norm, rel=1e-12)
 
 
 def test_equilibria_of_a_run_are_those_of_the_literature():
@@ -64,17 +103,17 @@ def test_equilibria_of_a_run_are_those_of_the_literature():
 
 
 def test_a_factor_turns_as_one_of_the_shape_of_its_weight():
-    """Of a large weight, as a smaller one with that ratio of sides."""
+    """A large weight turns as a smaller one with its ratio of sides."""
     shapes = {"tall": (256, 8), "large": (512, 64)}
     weights = [(name, nn.Parameter(torch.ones(shape))) for name, shape in shapes.items()]
     law = run_law(sn.torch_optimizer("muon")(weights, lr=0.02, weight_decay=0.5))
-    found = Measurement(1, "tall", "layer", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "layer")
+    measured = Measurement(1, "tall", "layer", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "layer")
     square, tall, large = (
         equilibrium_turn("muon", shape=shape, lr=0.02, weight_decay=0.5)
         for shape in ((64, 64), *shapes.values())
     )
-    assert law.turn(found) == pytest.approx(tall, rel=1e-6)
-    assert law.turn(replace(found, weight="large")) == pytest.approx(large, rel=0.05)
+    assert law.turn(measured) == pytest.approx(tall, rel=1e-6)
+    assert law.turn(replace(measured, weight="large")) == pytest.approx(large, rel=0.05)
     assert abs(square / tall - 1) > 0.1
 
 
@@ -106,8 +145,8 @@ def test_a_step_turns_as_the_equilibrium_does():
     chord = law.effective_step({law.traced.symbols["lr"]: 0.5})
     rule = sn.bind("rotational(sgd)", lr=rate(0.5), memory=0.0, eps=0.0, zero_mean=False).rule
     weight = torch.tensor([[3.0, 0.0]], dtype=torch.float64)
-    moved, _ = rule.step(weight, torch.tensor([[1.0, 7.0]]).double(), rule.init(weight))
-    assert (moved - weight).norm() / 3 == pytest.approx(chord, rel=1e-12)
+    new_weight, _ = rule.step(weight, torch.tensor([[1.0, 7.0]]).double(), rule.init(weight))
+    assert (new_weight - weight).norm() / 3 == pytest.approx(chord, rel=1e-12)
 
 
 def test_what_does_not_settle_is_refused():

@@ -39,7 +39,7 @@ def shared(lr=0.1, n=0.9, b=0.9):
     ("recipe", "interval"), [(memory, "(1, inf)"), (double, "(0, 0.5)"), (shared, "(0, inf)")]
 )
 def test_an_interval_holds_what_the_rules_accept(recipe, interval):
-    """Of a hyper-parameter that is no field of a rule as it is."""
+    """The hyper-parameter n reaches no field of a rule unchanged."""
     assert trace(recipe).intervals["n"] == Interval.parse(interval)
 
 
@@ -56,7 +56,7 @@ def test_zero_is_structure_and_no_number_of_a_law():
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "named"),
+    ("name", "settings", "named"),
     [
         ("sgpd", {}, ["sgpd", "sgd"]),
         ("sgd", {"rate": 1.0}, ["rate", "lr"]),
@@ -67,13 +67,13 @@ def test_zero_is_structure_and_no_number_of_a_law():
         ("sgd:", {}, ["'sgd:'", "sgd"]),
     ],
 )
-def test_bad_input(name, given, named):
+def test_bad_input(name, settings, named):
     with refuses(*named):
-        trace(name, **given)
+        trace(name, **settings)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "shape"),
+    ("name", "settings", "shape"),
     [
         ("sgdp", {"views": ("dim=1",)}, (5, 1)),
         ("sgdp", {"views": ("channel", "dim=1")}, (1, 1, 5)),
@@ -82,8 +82,8 @@ def test_bad_input(name, given, named):
         ("sgdg", {"view": "dim=1"}, (5, 1)),
     ],
 )
-def test_the_traced_weight_is_one_unit_of_the_views(name, given, shape):
-    law = law_of(name, **given)
+def test_the_traced_weight_is_one_unit_of_the_views(name, settings, shape):
+    law = law_of(name, **settings)
     assert law.step.traced.shape == shape
     assert law.equation == law_of(name).equation
 

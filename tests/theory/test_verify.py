@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,14 +15,17 @@ from tests.harness import refuses
 from tests.harness.tables import mostly_long
 from tests.theory import adversaries
 from tests.theory.adversaries import REFUSED, VERDICTS
+from tests.theory.chains import random_structure
 from tests.theory.recipes import By
 
 
-def differences(law, recipe, given, shape=(1, 5), n_steps=70):
+def differences(law, recipe, settings, shape=(1, 5), n_steps=70):
     """Yield the differences of the law's steps to those of the code, made with plain numbers."""
     traced, view = law.step.traced, law.verified_domain.view
-    rule = recipe(**given)
-    values = traced.all_values(**{n: x for n, x in given.items() if n in traced.hyper_parameters})
+    rule = recipe(**settings)
+    values = traced.all_values(
+        **{n: x for n, x in settings.items() if n in traced.hyper_parameters}
+    )
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(shape, dtype=torch.float64, generator=generator)
     state = rule.init(weight)
@@ -30,8 +34,8 @@ def differences(law, recipe, given, shape=(1, 5), n_steps=70):
         grad = grad - view.radial_coefficient(weight, grad) * weight
         new, after = rule.step(weight, grad, dict(state))
         try:
-            found, states = evaluate(law.split_step, view, Inputs(weight, grad, state, values))
-            yield float((found - new).abs().max() / new.abs().max())
+            law_weight, states = evaluate(law.split_step, view, Inputs(weight, grad, state, values))
+            yield float((law_weight - new).abs().max() / new.abs().max())
             yield from (float((states[n] - after[n]).abs().max()) for n in states)
         except OutsideError:  # such as that the first step is of another kind
             pass
@@ -39,27 +43,47 @@ def differences(law, recipe, given, shape=(1, 5), n_steps=70):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "given", "verdict"),
+    ("recipe", "settings", "verdict"),
     mostly_long(VERDICTS, kept=40),
     ids=[f"{f.__name__}-{','.join(f'{n}={x}' for n, x in g.items())}" for f, g, _ in VERDICTS],
 )
-def test_a_law_is_the_step_of_its_code_or_refused(recipe, given, verdict):
+def test_a_law_is_the_step_of_its_code_or_refused(recipe, settings, verdict):
     if verdict is REFUSED:
         with pytest.raises(TraceError):
-            norm_growth(recipe, **given)
+            norm_growth(recipe, **settings)
         return
-    law = norm_growth(recipe, **given)
+    law = norm_growth(recipe, **settings)
     shape = (3, 4) if law.verified_domain.multi_unit else (1, 5)
-    found = [*differences(law, recipe, given, shape)]
-    assert found
-    assert max(found) < 1e-9
+    errors = [*differences(law, recipe, settings, shape)]
+    assert errors
+    assert max(errors) < 1e-9
 
 
-def test_a_decision_by_the_length_of_all_units_is_no_law_of_one():
+@pytest.mark.parametrize(
+    "recipe", [adversaries.clipped_as_a_whole, adversaries.decays_a_long_whole]
+)
+def test_a_decision_by_the_length_of_all_units_is_no_law_of_one(recipe):
     """The lengths of the units are spread, so that it does not decide as that of each unit."""
-    law = norm_growth(adversaries.clipped_as_a_whole)
-    assert law.verified_domain.view == View(None)
+    assert norm_growth(recipe).verified_domain.view == View(None)
+
+
+def test_a_law_of_few_entries_is_of_one_unit():
     assert not norm_growth(adversaries.of_many_rows).verified_domain.multi_unit
+
+
+def test_large_numbers_that_cancel_are_no_difference():
+    """Far from its sphere the weight explodes, the projection removes 10^8 times the step."""
+    structure, _ = random_structure(np.random.default_rng(25))
+    law = norm_growth(structure.recipe, scale_invariant=False)
+    assert (law.kappa, law.cross) == (0, 0)
+
+
+def test_a_law_draws_none_of_the_callers_random_numbers():
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    norm_growth(adversaries.clipped_as_a_whole)
+    assert torch.rand(1) == expected
 
 
 def test_a_decay_at_some_steps_is_a_branch():
@@ -70,9 +94,9 @@ def test_a_decay_at_some_steps_is_a_branch():
     assert law.closed_form() is None
 
 
-def cap_beyond_all_draws(recipe, **given):
+def cap_beyond_all_draws(recipe, **settings):
     """The law of a recipe whose code is another one at numbers that were not drawn."""
-    law = norm_growth(recipe, **given)
+    law = norm_growth(recipe, **settings)
     weight, grad = torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[2.0, -1.0, 3.0]])
     return law, weight, grad, recipe().init(weight)
 
@@ -95,9 +119,9 @@ def test_equilibria_and_turns_at_numbers_where_the_code_is_another():
         law.effective_step(law.traced.free_values(lr=1e-4, weight_decay=4e3))
     with refuses("decays_at_most", "weight_decay=4000", by=TraceError):
         equilibrium_turn(recipe, lr=1e-4, weight_decay=4e3)
-    held = equilibrium(recipe, lr=1e-4, weight_decay=4e3)
+    at_numbers = equilibrium(recipe, lr=1e-4, weight_decay=4e3)
     same = equilibrium(adversaries.decays, lr=1e-4, weight_decay=2e3)
-    assert held.squared_effective_step == same.squared_effective_step
+    assert at_numbers.squared_effective_step == same.squared_effective_step
 
 
 def named(lr=0.1, betas=(0.9, 0.8), **others):
@@ -139,18 +163,18 @@ def test_no_number_has_the_name_of_another(names):
     ]
     assert len({*symbols, *atoms}) == len(symbols) + len(atoms)
     assert max(differences(law, scope["recipe"], {}, n_steps=5)) < 1e-10
-    given = {name: 0.25 + n / 10 for n, name in enumerate(names)}
-    other = norm_growth(scope["recipe"], betas=(0.7, 0.6), **given)
-    used = {"betas": (0.7, 0.6), **given}
-    assert max(differences(other, scope["recipe"], used, n_steps=5)) < 1e-10
+    settings = {name: 0.25 + n / 10 for n, name in enumerate(names)}
+    law_at_numbers = norm_growth(scope["recipe"], betas=(0.7, 0.6), **settings)
+    used = {"betas": (0.7, 0.6), **settings}
+    assert max(differences(law_at_numbers, scope["recipe"], used, n_steps=5)) < 1e-10
 
 
 def test_a_tuple_beside_another_of_its_stem():
     values = {"beta": (0.1, 0.2), "betas": (0.3, 0.4), "betas2": 0.5}
     names = [*itertools.chain(*scalar_names(values).values())]
     assert len({*names}) == len(names) == 5
-    entered = substitute_inputs(values, {names[2]: 9.0})
-    assert entered == {**values, "betas": (9.0, 0.4)}
+    substituted = substitute_inputs(values, {names[2]: 9.0})
+    assert substituted == {**values, "betas": (9.0, 0.4)}
 
 
 def test_a_held_number_keeps_its_name_in_print():

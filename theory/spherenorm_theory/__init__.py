@@ -11,12 +11,17 @@ or `spherenorm theory sgdp` in a shell. From a recipe to its law:
 2. `spherenorm_theory.interpreter` runs the record on formal vectors, of which only inner products
    are known (`spherenorm_theory.vectors`); `one_step` in `spherenorm_theory.step` is the result.
 3. `spherenorm_theory.norm_law`: `norm_growth` makes it a law of the norm, a `NormLaw`, which
-   `spherenorm_theory.verify` compares with the code.
+   `spherenorm_theory.verify` compares with the code, by the numbers of
+   `spherenorm_theory.evaluate`.
 4. `spherenorm_theory.equilibria`: `equilibrium` and `equilibrium_turn` are laws of many steps.
 5. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
    function that returns a `Proof`.
 6. `spherenorm_theory.checks`: `check` and others compare laws with float64 runs of the recipe.
 7. `spherenorm_theory.report`: all of it as text or LaTeX.
+
+`norm_growth("sgdp")` is thus seven files: `norm_law`, where it begins and ends, and between them
+`tracing`, `interpreter`, `vectors`, `step`, `verify` and `evaluate`. Their words are in `symbols`
+(vectors and canonical forms) and `facts` (how a comparison is decided).
 
 A module imports only from those above it in this list.
 """

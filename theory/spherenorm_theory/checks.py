@@ -502,6 +502,7 @@ def _check_weights(
 
 
 def _check_weight(law: NormLaw, view: View, run: list[RecordedStep]) -> WeightCheck:
+    """Compare the norms, steps and cross terms of one weight of a run with the law."""
     values = [step_values for _, _, step_values in run]
     w, g = (np.stack([x.scalar(Norm(name)) for x in values]) for name in "wg")
     measured = np.concatenate([w, values[-1].scalar(Norm("w'"))[None]]) ** 2

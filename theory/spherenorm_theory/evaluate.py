@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,27 @@ class Values:
     apply: Callable[[OpaqueVector, Array], Array] | None = None
     _symbol_values: dict[sp.Symbol, Array] = field(default_factory=dict)
 
+    @staticmethod
+    def stack(parts: Sequence[Values]) -> Values:
+        """Return the numbers of the units of several weights of one shape, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        n_rows = len(parts[0].vectors["w"])
+        vectors = {a: np.concatenate([part.vectors[a] for part in parts]) for a in parts[0].vectors}
+        numbers = {
+            name: np.concatenate(
+                [np.broadcast_to(np.asarray(p.numbers[name], dtype=float), n_rows) for p in parts]
+            )
+            for name in parts[0].numbers
+        }
+
+        def apply_to_each(opaque: OpaqueVector, direction: Array) -> Array:
+            pairs = zip(parts, np.split(direction, len(parts)), strict=True)
+            return np.concatenate([part.apply(opaque, rows) for part, rows in pairs if part.apply])
+
+        apply = None if parts[0].apply is None else apply_to_each
+        return Values(parts[0].algebra, vectors, numbers, apply)
+
     def with_values(self, values: Mapping[sp.Symbol, Any]) -> Values:
         """Return the same numbers with other values of some norms and products."""
         arrays = {symbol: np.asarray(x, dtype=float) for symbol, x in values.items()}
@@ -72,7 +93,10 @@ class Values:
 
     def scalar(self, expression: sp.Basic) -> Array:
         """Evaluate a formula or a relation; nan where it has no value, as 1 / 0."""
-        symbols, function = _compile(sp.sympify(expression))
+        expression = sp.sympify(expression)
+        if expression.is_Rational:  # most coefficients are 1 or -1
+            return np.array(float(expression))
+        symbols, function = _compile(expression)
         arrays = [self._symbol(symbol) for symbol in symbols]
         if len({array.shape for array in arrays}) > 1:
             arrays = [*np.broadcast_arrays(*arrays)]
@@ -91,6 +115,7 @@ class Values:
         return self.vectors[name]
 
     def _compute_atom(self, name: str) -> Array:
+        """Compute an atom that is no input: a named combination, or an opaque vector."""
         if name == "1":
             return np.ones_like(self.vectors["w"])
         if name in self.algebra.combinations:
@@ -131,6 +156,7 @@ class Values:
 def _compile(expression: sp.Basic) -> tuple[tuple[sp.Symbol, ...], Callable[..., Any]]:
     """Return the symbols of a formula, and the function of their values."""
     symbols = tuple(sorted(expression.free_symbols, key=str))
+    # Without assumptions, so that x > 0 stays a question where x is the symbol of a norm.
     dummies = {symbol: sp.Dummy() for symbol in symbols}
     formula = expression.xreplace({**dummies, sp.zoo: sp.nan})
     function = sp.lambdify([*dummies.values()], formula, "numpy", cse=True)
@@ -208,7 +234,11 @@ class Inputs:
     values: Mapping[str, float]
 
 
-def evaluate(step: Step, view: View, inputs: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+Result = tuple[Tensor, dict[str, Tensor]]
+"""The new weight and the new state of a step."""
+
+
+def evaluate(step: Step, view: View, inputs: Inputs) -> Result:
     """Return the new weight and the new state in float64, without the states of opaque rules.
 
     Args:
@@ -220,23 +250,86 @@ def evaluate(step: Step, view: View, inputs: Inputs) -> tuple[Tensor, dict[str, 
         OutsideError: an assumption of the law does not hold for these inputs.
         ValueError: a state is missing, or does not split into units.
     """
-    values = read_units(step, view, inputs)
-    check_assumptions(step, values, inputs.weight.dtype)
+    (result,) = evaluate_batch(step, view, [inputs])
+    if isinstance(result, ValueError):
+        raise result
+    return result
+
+
+def evaluate_batch(
+    step: Step, view: View, batch: Sequence[Inputs]
+) -> list[Result | OutsideError | ValueError]:
+    """Evaluate a step for several weights of one shape at once, as rows of the same formulas.
+
+    Args:
+        step: the step on symbols.
+        view: the view that splits the weights into units.
+        batch: the inputs of each weight.
+
+    Returns:
+        For each weight what `evaluate` returns, or the error that it raises.
+
+    Raises:
+        ValueError: a state is missing, or one that the step needs does not split into units.
+    """
+    units = [read_units(step, view, inputs) for inputs in batch]
+    errors = _find_outside(step, view, batch, units)
+    inside = [index for index, error in enumerate(errors) if error is None]
+    results: list[Result | OutsideError | ValueError] = [error or ValueError() for error in errors]
+    if not inside:
+        return results
+    values = Values.stack([units[index] for index in inside])
+    weight_rows = values.vector(step.weight)
+    state_rows: dict[str, Array] = {}
+    for name, atom in step.state_atoms.items():
+        if name not in step.traced.opaque_states:
+            x = step.states[atom]
+            state_rows[name] = values.vector(x) if isinstance(x, Vector) else values.scalar(x)
+    n_rows = len(units[0].vectors["w"])
+    for n, index in enumerate(inside):
+        rows = slice(n * n_rows, (n + 1) * n_rows)
+        inputs = batch[index]
+        weight = view.from_rows(torch.tensor(weight_rows[rows]), inputs.weight)
+        try:
+            state = {
+                name: _join_units(name, x[rows] if x.ndim else x, view, inputs, n_rows)
+                for name, x in state_rows.items()
+            }
+        except ValueError as error:
+            results[index] = error
+        else:
+            results[index] = weight, state
+    return results
+
+
+def _find_outside(
+    step: Step, view: View, batch: Sequence[Inputs], units: Sequence[Values]
+) -> list[OutsideError | None]:
+    """Return the assumption that a weight does not meet, or None, for each weight of a batch."""
+    errors: list[OutsideError | None] = [None] * len(batch)
+    limits = [
+        ORTHOGONAL_COSINE.get(x.weight.dtype, ORTHOGONAL_COSINE[torch.float64]) for x in batch
+    ]
+    n_rows = len(units[0].vectors["w"])
+    largest_cosine = np.repeat(limits, n_rows)
+    for is_met, reason in _test_assumptions(step, Values.stack(units), largest_cosine):
+        is_met_by_weight = is_met.reshape(len(batch), n_rows).all(axis=1)
+        for index in np.flatnonzero(~is_met_by_weight).tolist():
+            if errors[index] is None:
+                errors[index] = OutsideError(f"{step.traced.name}: {reason}")
     # A view of the rule may have other units than the law: all rows together may be orthogonal to
     # their gradient where no row is.
     for rule_view in step.traced.views if step.facts.tests_assumed_false else ():
-        in_rule_view = read_units(step, rule_view, inputs)
-        if any(in_rule_view.scalar(test).any() for test in step.facts.tests_assumed_false):
-            raise OutsideError(
-                f"{step.traced.name}: the law assumes that no projection acts; the test of the "
-                f"view {rule_view} passes for these numbers"
-            )
-    after = {
-        name: _join_units(name, step.states[atom], values, view, inputs)
-        for name, atom in step.state_atoms.items()
-        if name not in step.traced.opaque_states
-    }
-    return view.from_rows(torch.tensor(values.vector(step.weight)), inputs.weight), after
+        for index, inputs in enumerate(batch):
+            if errors[index] is not None:
+                continue
+            in_rule_view = read_units(step, rule_view, inputs)
+            if any(in_rule_view.scalar(test).any() for test in step.facts.tests_assumed_false):
+                errors[index] = OutsideError(
+                    f"{step.traced.name}: the law assumes that no projection acts; the test of the "
+                    f"view {rule_view} passes for these numbers"
+                )
+    return errors
 
 
 def read_step(law: NormLaw, view: View, inputs: Inputs, new: Tensor) -> Values:
@@ -298,19 +391,27 @@ def _opaque_rules(
     return apply
 
 
-def _join_units(name: str, x: Any, values: Values, view: View, inputs: Inputs) -> Tensor:
+def _join_units(name: str, rows: Array, view: View, inputs: Inputs, n_rows: int) -> Tensor:
     """Return the state of the whole weight from that of each unit.
+
+    Args:
+        name: name of the state.
+        rows: an array of shape (units, entries) for a vector, (units,) or () for a scalar.
+        view: the view that splits the weight into units.
+        inputs: the inputs of the step.
+        n_rows: number of units.
 
     Raises:
         ValueError: the state does not split into units, or they do not agree on it.
     """
-    before, shape = inputs.state[name], values.vectors["w"].shape
-    if before.shape == inputs.weight.shape:
-        rows = values.vector(x) if isinstance(x, Vector) else values.scalar(x)[..., None]
-        return view.from_rows(torch.tensor(np.broadcast_to(rows, shape)), inputs.weight)
-    if isinstance(x, Vector) or before.numel() not in (1, shape[0]):
+    before, weight, is_vector = inputs.state[name], inputs.weight, rows.ndim == 2
+    if before.shape == weight.shape:
+        entries = rows if is_vector else rows[..., None]
+        shape = n_rows, weight.numel() // n_rows
+        return view.from_rows(torch.tensor(np.broadcast_to(entries, shape)), weight)
+    if is_vector or before.numel() not in (1, n_rows):
         raise ValueError(f"the state {name!r} does not split into the units of the view {view}")
-    per_unit = torch.tensor(np.broadcast_to(values.scalar(x), shape[:1]))
+    per_unit = torch.tensor(np.broadcast_to(rows, (n_rows,)))
     if before.numel() == 1 and not torch.allclose(per_unit, per_unit[:1], rtol=1e-9):
         raise ValueError(f"the units do not agree on the state {name!r}, of which there is one")
     return per_unit[: before.numel()].reshape(before.shape)
@@ -327,28 +428,44 @@ def check_assumptions(step: Step, values: Values, dtype: torch.dtype = torch.flo
     Raises:
         OutsideError: naming one.
     """
-    name, w, g = step.traced.name, values.vectors["w"], values.vectors["g"]
-    lengths = np.linalg.norm(w, axis=1) * np.linalg.norm(g, axis=1)
-    if not (lengths > 0).all():
-        raise OutsideError(f"{name}: the law assumes w, g not 0")
-    cosines = (w * g).sum(1) / lengths
-    cosine = cosines[np.abs(cosines).argmax()]
     limit = ORTHOGONAL_COSINE.get(dtype, ORTHOGONAL_COSINE[torch.float64])
-    if ("w", "g") in step.algebra.given_products and abs(cosine) > limit:
-        raise OutsideError(
-            f"{name}: the law assumes <w, g> = 0, cos(w, g) is {cosine:.3g}; "
-            "scale_invariant=False gives the law of any gradient"
+    for is_met, reason in _test_assumptions(step, values, np.full(len(values.vectors["w"]), limit)):
+        if not is_met.all():
+            raise OutsideError(f"{step.traced.name}: {reason}")
+
+
+def _test_assumptions(
+    step: Step, values: Values, largest_cosine: Array
+) -> Iterator[tuple[Array, str]]:
+    """Yield which units meet an assumption, and what is wrong if one does not, for each of them.
+
+    Args:
+        step: the step on symbols.
+        values: its numbers.
+        largest_cosine: |cos(w, g)| that counts as 0, for each unit.
+    """
+    w, g = values.vectors["w"], values.vectors["g"]
+    lengths = np.linalg.norm(w, axis=1) * np.linalg.norm(g, axis=1)
+    yield lengths > 0, "the law assumes w, g not 0"
+    if ("w", "g") in step.algebra.given_products:
+        with np.errstate(invalid="ignore"):
+            cosines = (w * g).sum(1) / lengths
+        yield (
+            ~(np.abs(cosines) > largest_cosine),
+            f"the law assumes <w, g> = 0, cos(w, g) is {cosines[np.abs(cosines).argmax()]:.3g}; "
+            "scale_invariant=False gives the law of any gradient",
         )
     for atom, symbol in step.scalars.items():
-        smallest = np.min(values.scalar(symbol))
-        breaks_positive = symbol.is_positive and not smallest > 0
-        if breaks_positive or (symbol.is_nonnegative and not smallest >= 0):
-            raise OutsideError(
-                f"{name}: the law needs {atom} {'> 0' if symbol.is_positive else '>= 0'}, as steps "
-                f"leave it; got {smallest}"
+        numbers = np.broadcast_to(values.scalar(symbol), lengths.shape)
+        if symbol.is_nonnegative:
+            yield (
+                numbers > 0 if symbol.is_positive else numbers >= 0,
+                f"the law needs {atom} {'> 0' if symbol.is_positive else '>= 0'}, as steps leave "
+                f"it; got {numbers.min()}",
             )
     for relation in step.facts.hypotheses:
-        if not values.scalar(relation).all():
-            raise OutsideError(
-                f"{name}: the law assumes {show(relation)}, which these numbers do not meet"
-            )
+        is_met = np.broadcast_to(values.scalar(relation), lengths.shape)
+        reason = ""
+        if not is_met.all():
+            reason = f"the law assumes {show(relation)}, which these numbers do not meet"
+        yield is_met, reason

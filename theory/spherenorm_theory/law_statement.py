@@ -24,7 +24,7 @@ from torch import Tensor
 from spherenorm import rules as r
 from spherenorm_theory.claim import ProofKind
 from spherenorm_theory.hyper_parameters import is_number
-from spherenorm_theory.opaque_rules import RANK, SCALE, SHARE, squared_singular_range
+from spherenorm_theory.opaque_rules import squared_singular_range
 from spherenorm_theory.printing import (
     SHORT,
     Part,
@@ -232,7 +232,7 @@ def _meaning(law: NormLaw, name: str) -> Phrase:
         return letter, " = ", _at_time_t(law, algebra.combinations[name])
     if name in algebra.opaque_vectors:
         opaque = algebra.opaque_vectors[name]
-        return letter, " = ", _at_time_t(law, opaque.formula), *_known_facts(opaque)
+        return letter, " = ", _at_time_t(law, opaque.formula), *_known_facts(name, opaque)
     if name in {symbol.name for symbol in law.step.facts.scheduled}:
         return letter, f", the schedule of {name} at the step number t + 1"
     branches = law.step.facts.open_branches
@@ -241,8 +241,8 @@ def _meaning(law: NormLaw, name: str) -> Phrase:
     return letter, " = ", *_at_time_t(law, (value, " where ", condition, ", else ", default))
 
 
-def _known_facts(opaque: OpaqueVector) -> Iterator[Any]:
-    """Yield what is known of an opaque vector."""
+def _known_facts(name: str, opaque: OpaqueVector) -> Iterator[Any]:
+    """Yield what is known of an opaque vector with this name."""
     rule = opaque.rule
     if isinstance(rule, r.KeepNorm):
         yield ", as long as its argument"
@@ -251,7 +251,7 @@ def _known_facts(opaque: OpaqueVector) -> Iterator[Any]:
     elif isinstance(rule, r.Orthogonalize):
         low, high = squared_singular_range(rule)
         yield ", the orthogonal factor of its argument, whatever the argument's scale; "
-        yield sp.Eq(Norm("O") ** 2, SCALE**2 * SHARE * RANK, evaluate=False)
+        yield sp.Eq(Norm(name) ** 2, opaque.square, evaluate=False)
         yield f", where c depends on the shape (scale={rule.scale!r}), and q is 1 for an exact "
         yield f"factor and between {low:.2f} and {high:.2f} after these Newton-Schulz steps"
 

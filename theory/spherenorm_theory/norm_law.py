@@ -481,6 +481,7 @@ def _claims_of_constant_norm(law: NormLaw) -> Iterator[Claim]:
 
 
 def _claims_of_drive(law: NormLaw) -> Iterator[Claim]:
+    """Yield the claims of w' = (1 - kappa) w + s: the norm, the cross term and their recursions."""
     is_open, retention = bool(law.open_because), law.retention
     drift = sp.S.Zero
     if law.cross != 0:

@@ -130,6 +130,7 @@ def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
     replaced: list[Rule] = []
 
     def exchange(x: Any) -> Any:
+        """Return a field of a rule, or a rule, with opaque rules in the place of theirs."""
         if isinstance(x, tuple):
             new = tuple(map(exchange, x))
             return x if all(a is b for a, b in zip(x, new, strict=True)) else new

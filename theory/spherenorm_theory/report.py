@@ -200,6 +200,7 @@ def recipe_report(recipe: str | Recipe, **hyper_parameters: Any) -> Section:
 
 
 def _recipe_rows(law: NormLaw, function: Recipe, hyper_parameters: dict[str, Any]) -> Iterator[Row]:
+    """Yield the law of a recipe, and its comparison with runs of the training problems."""
     failed = [claim.about for claim in law.claims if not claim.holds]
     yield Row("law", law.proposition(), f"Not shown: {', '.join(failed)}" if failed else "",
               not failed)  # fmt: skip

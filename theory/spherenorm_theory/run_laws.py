@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,7 +33,8 @@ RECIPES_OF_TORCH = {
 class RunLaw:
     """The norm and the turn of weights by the laws of their recipes; `run_law` makes one.
 
-    It reads the hyper-parameters that the optimizer has at the moment, so that schedules count.
+    It reads the hyper-parameters that the optimizer has at the moment, which are those of the next
+    step where they have a schedule. A probe keeps a `snapshot` of it from before each step.
 
     Example:
         >>> isinstance(run_law(torch.optim.SGD([torch.eye(2)], lr=0.1)), RunLaw)
@@ -41,6 +43,7 @@ class RunLaw:
 
     def __init__(self, optimizer: Any, names: Mapping[str, Tensor]) -> None:
         self._optimizer = optimizer
+        self._param_groups: Sequence[Mapping[str, Any]] | None = None
         name_of_weight = {id(weight): name for name, weight in names.items()}
         self._groups: dict[str, int] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -50,6 +53,30 @@ class RunLaw:
                 default = group_name or str(len(self._groups))
                 name = name_of_weight.get(id(weight), default)
                 self._groups[name], self._shapes[name] = index, tuple(weight.shape)
+
+    def snapshot(self) -> RunLaw:
+        """Return the law at the present hyper-parameters, whatever the optimizer does later.
+
+        Example:
+            >>> optimizer = torch.optim.SGD([torch.eye(2)], lr=0.1, momentum=0.9, weight_decay=0.1)
+            >>> measured = Measurement(1, "0", "channel", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "channel")
+            >>> law = run_law(optimizer).snapshot()
+            >>> optimizer.param_groups[0]["lr"] = 0.0001
+            >>> round(law.turn(measured), 4), round(run_law(optimizer).turn(measured), 4)
+            (0.1026, 0.0032)
+        """
+        snapshot = copy.copy(self)
+        snapshot._param_groups = [
+            {name: _copy_entry(value) for name, value in group.items() if name != "params"}
+            for group in self._present_groups
+        ]
+        return snapshot
+
+    @property
+    def _present_groups(self) -> Sequence[Mapping[str, Any]]:
+        if self._param_groups is not None:
+            return self._param_groups
+        return self._optimizer.param_groups  # type: ignore[no-any-return]
 
     def predict(self, measured: Measurement) -> float:
         r"""Predict the norm after the step from the norm before it and the turn.
@@ -79,7 +106,7 @@ class RunLaw:
         return float(retention) * measured.norm_before / cosine
 
     def turn(self, measured: Measurement) -> float:
-        """Return the turn per step at which the weight settles; see `equilibrium`.
+        """Return the turn per step at which the weight settles at present; see `equilibrium`.
 
         Returns:
             nan without decay, or where the recipe has no equilibrium or the weight was not found
@@ -103,7 +130,7 @@ class RunLaw:
         index = self._groups.get(measured.weight)
         if index is None or measured.invariant_view is None:
             return None, {}
-        group: Mapping[str, Any] = self._optimizer.param_groups[index]
+        group = self._present_groups[index]
         name = group.get("recipe") or RECIPES_OF_TORCH.get(type(self._optimizer))
         if name is None or group.get("amsgrad"):
             return None, {}
@@ -147,6 +174,13 @@ def run_law(optimizer: Any, *, model: nn.Module | None = None) -> RunLaw:
             f"got {type(optimizer).__name__}"
         )
     return RunLaw(optimizer, dict(model.named_parameters()) if model is not None else {})
+
+
+def _copy_entry(value: Any) -> Any:
+    """Return an entry of a param_group that no later write to a tensor or a list changes."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_copy_entry, value))
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _to_python(value: Any) -> Any:

@@ -245,7 +245,8 @@ def one_step(
 
 def _signs_at_start(traced: Trace, names: tuple[str, ...]) -> dict[str, str]:
     """Return the sign of each scalar state before the first step, which later steps may weaken."""
-    weight = torch.randn(traced.shape, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(traced.shape, dtype=torch.float64, generator=generator)
     numbers = {name: torch.tensor(0.5, dtype=torch.float64) for name in traced.symbols}
     state = traced.build(numbers).init(weight)
     signs = {}

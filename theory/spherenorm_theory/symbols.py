@@ -158,16 +158,21 @@ class Vector(dict[str, sp.Expr]):
     @property
     def formula(self) -> sp.Expr:
         """Each entry in symbols, with the factor of all terms: -lr (u - w), but w - lr u."""
-        coefficients = {a: sp.factor(sp.cancel(c)) for a, c in self.items()}
+        coefficients = {a: _factor(c) for a, c in self.items()}
         is_single = len(coefficients) == 1
         common = sp.S.One if is_single else sp.gcd_list([*coefficients.values()])
         if not coefficients:
             common = sp.S.One
-        parts = {a: extract_sign(sp.factor(sp.cancel(c / common))) for a, c in coefficients.items()}
+        parts = {a: extract_sign(_factor(c / common)) for a, c in coefficients.items()}
         signs = [x for a, (x, _) in parts.items() if a != "w" or common == 1 or is_single]
         leading_sign = -1 if all(sign < 0 for sign in signs) else 1
         terms = (leading_sign * sign * c * _entry(a) for a, (sign, c) in parts.items())
         return sp.Mul(leading_sign * common, sp.Add(*terms))
+
+
+@lru_cache(maxsize=8192)  # each interpretation of a step has the same coefficients
+def _factor(expression: sp.Expr) -> sp.Expr:
+    return sp.factor(sp.cancel(expression))
 
 
 def _entry(name: str) -> sp.Expr:

@@ -146,6 +146,7 @@ class VectorAlgebra:
         )
 
     def _inner_of_atoms(self, a: str, b: str) -> sp.Expr:
+        """Return <a, b> of two atoms, with the newer one written out if it is a combination."""
         for pair in ((a, b), (b, a)):
             if pair in self.given_products:
                 return self.given_products[pair]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -127,34 +128,47 @@ class HomogeneousStep:
             direction = opaque[inner_atom]
         assert direction.argument is not None
         argument = step.algebra.expand_names(direction.argument, canonical=True)
-        states = [step.algebra.expand_names(step.states[m]) for m in step.buffers if m in argument]
-        entering = {a for x in (argument, *states) for a in x} - {"g", *step.buffers}
+        homogeneous = HomogeneousStep(step, atom, direction, argument, weight["w"], weight[atom])
+        momenta = homogeneous.momenta
+        entering = {a for x in (argument, *momenta.values()) for a in x} - {"g", *momenta}
         if entering:
             raise NoEquilibriumError(
                 f"no equilibrium of {step.traced.name} is derived: {show(direction.formula)} of a "
                 f"momentum that {', '.join(sorted(entering))} enters"
             )
-        return HomogeneousStep(step, atom, direction, argument, weight["w"], weight[atom])
+        return homogeneous
 
     @property
     def is_sign(self) -> bool:
         """True for a sign, False for an orthogonal factor."""
         return self.direction.rule is None
 
-    @property
-    def momenta(self) -> list[str]:
-        """The momenta that the weight depends on."""
-        return [m for m in self.step.buffers if m in self.step.states]
+    @cached_property
+    def momenta(self) -> dict[str, Vector]:
+        """The momenta that D depends on, after the step, by their atoms before it."""
+        step, momenta, to_visit = self.step, dict[str, Vector](), [self.argument]
+        while to_visit:
+            for m in step.buffers:
+                if m in to_visit[0] and m not in momenta:
+                    momenta[m] = step.algebra.expand_names(step.states[m])
+                    to_visit.append(momenta[m])
+            to_visit.pop(0)
+        return momenta
 
     def correlations(self, values: Mapping[sp.Symbol, float]) -> Array:
-        """Return rho_k of D_t and D_{t+k}, for k = 1, 2, ..., of uncorrelated gradients."""
-        step, names = self.step, self.momenta
+        """Return rho_k of D_t and D_{t+k}, for k = 1, 2, ..., of uncorrelated gradients.
+
+        Raises:
+            NoEquilibriumError: a coefficient of a momentum is no number.
+        """
+        step, names, states = self.step, [*self.momenta], [*self.momenta.values()]
 
         def number(x: sp.Expr) -> float:
-            return float(drop_transients(x, step).subs(values))
+            coefficient = self._late_coefficient(x).subs(values)
+            refuse_unknown(step.traced.name, coefficient.free_symbols)
+            return float(coefficient)
 
         # The momenta x follow x' = transition x + input g, and D = readout x + direct g.
-        states = [step.algebra.expand_names(step.states[m]) for m in names]
         transition = np.array([[number(state[m]) for m in names] for state in states])
         x = np.array([number(state["g"]) for state in states])
         readout = np.array([number(self.argument[m]) for m in names])
@@ -168,6 +182,11 @@ class HomogeneousStep:
         autocorrelation = np.correlate(h, h, "full")[len(h) - 1 :]
         rho: Array = np.clip(autocorrelation[1:] / autocorrelation[0], -1, 1)
         return rho
+
+    def _late_coefficient(self, x: sp.Expr) -> sp.Expr:
+        """Return a scalar after many steps, with its open branches written out."""
+        expanded = self.step.algebra.expand_products(x, open_branches=True)
+        return drop_transients(expanded, self.step)
 
     def fixed_point(
         self,
@@ -211,12 +230,7 @@ class HomogeneousStep:
         }
         constants = {**values, **constant_states, **lengths, DIMENSION: entries}
         symbols = [Norm("w"), Inner("w", self.atom), *constants]
-        formulas = sp.Tuple(
-            *(
-                drop_transients(step.algebra.expand_products(x, open_branches=True), step)
-                for x in (self.retention, self.factor)
-            )
-        )
+        formulas = sp.Tuple(*map(self._late_coefficient, (self.retention, self.factor)))
         refuse_unknown(step.traced.name, formulas.free_symbols - {*symbols})
         function = compile_formulas(symbols, formulas)
         powers = np.arange(len(overlaps))
@@ -267,10 +281,9 @@ def stationary_along(homogeneous: HomogeneousStep) -> tuple[sp.Expr, sp.Expr]:
             f"no equilibrium of {name} is derived: {direction} of several momenta"
         )
     coefficients: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
-    for m in homogeneous.momenta:
-        if m in homogeneous.argument:
-            state, argument = step.algebra.expand_names(step.states[m]), homogeneous.argument
-            coefficients = [argument[m], argument["g"], state[m], state["g"]]
+    for m, state in homogeneous.momenta.items():
+        argument = homogeneous.argument
+        coefficients = [argument[m], argument["g"], state[m], state["g"]]
     p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in coefficients)
     variance = p**2 * e**2 / (1 - b**2) + q**2
     first_correlation = sp.factor(p * (q * e + p * e**2 * b / (1 - b**2)) / variance)

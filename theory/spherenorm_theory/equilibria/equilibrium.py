@@ -339,6 +339,7 @@ def mean_step(traced: Trace) -> MeanStep | HomogeneousStep:
 
 @cache
 def _equilibrium(traced: Trace) -> Equilibrium:
+    """Derive the equilibrium of a trace whose law agrees with its code."""
     law, name = norm_growth(traced), traced.name
     if law.sets_norm:
         raise NoEquilibriumError(f"{name}: the norm never changes")
@@ -511,8 +512,11 @@ def equilibrium_turn(
         The turn in radians.
 
     Raises:
-        NoEquilibriumError: the step holds an operation that is not linear in the gradients, or
-            changes with the lengths of gradients, or its angles do not become stationary.
+        NoEquilibriumError: the step holds an operation that is not linear in the gradients,
+            changes with the lengths of gradients or with the step count for ever, as each fifth
+            step of `lookahead`, or its angles do not become stationary.
+        TraceError: the recipe has no law, or its code takes another step at these numbers.
+        ValueError: no such recipe or hyper-parameter.
 
     Example:
         >>> round(equilibrium_turn("adamh", lr=0.1, betas=(0.0, 0.99)), 4)  # arctan(0.1)

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,9 +26,6 @@ from spherenorm_theory.printing import names_in, show
 from spherenorm_theory.step import Step, one_step
 from spherenorm_theory.symbols import DIMENSION, Norm, Vector, product
 from spherenorm_theory.tracing import Trace
-
-LATE_STEP_COUNT = 1e12
-"""A step count at which bias corrections have died out."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +114,23 @@ def read_random_step(traced: Trace) -> Step:
     return replace(step, weight=weight, states=needed_states, algebra=algebra)
 
 
-def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
-    """Return the expression after many steps: x^t is 0 for |x| < 1 and a step count t.
+def drop_transients(
+    expression: sp.Expr, step: Step, counters: AbstractSet[sp.Symbol] | None = None
+) -> sp.Expr:
+    """Return the expression after many steps: x^t is 0 for |x| < 1, and t > 300 is true.
+
+    Args:
+        expression: a formula of a step.
+        step: the step.
+        counters: the symbols that grow without bounds; by default, all counters of the step.
 
     Raises:
         NoEquilibriumError: the expression holds a power x^t of which |x| < 1 is not known, or the
-            step count itself.
+            step count itself, as where each fifth step is another one.
     """
     name = step.traced.name
-    counters = {step.scalars[atom] for atom in step.counters if atom in step.scalars}
+    if counters is None:
+        counters = {step.scalars[atom] for atom in step.counters if atom in step.scalars}
     branches = {
         symbol for symbol, x in step.facts.open_branches.items() if x.free_symbols & counters
     }
@@ -145,12 +151,29 @@ def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
         if not (shrinks and all(slope.is_positive for slope in slopes)):
             raise NoEquilibriumError(f"{name}: {show(power)} is not known to go to 0")
     limit = expression.xreplace(dict.fromkeys(powers, sp.S.Zero))
+    comparisons = {x for x in limit.atoms(sp.Rel) if x.free_symbols & counters}
+    limit = limit.xreplace({x: _compare_late(x, counters) for x in comparisons})
     remaining = limit.free_symbols & counters
     if remaining:
         raise NoEquilibriumError(
             f"{name}: the step changes with {', '.join(map(str, remaining))} for ever"
         )
     return limit
+
+
+def _compare_late(comparison: sp.Rel, counters: AbstractSet[sp.Symbol]) -> sp.Basic:
+    """Return what becomes of a comparison as a counter grows; itself if that is not known.
+
+    The sign of a polynomial is then that of its leading coefficient. A remainder has none.
+    """
+    difference = comparison.lhs - comparison.rhs
+    used_counters = difference.free_symbols & counters
+    if len(used_counters) > 1 or not difference.is_polynomial(*used_counters):
+        return comparison
+    leading_coefficient = sp.Poly(difference, *used_counters).LC()
+    if leading_coefficient.is_positive or leading_coefficient.is_negative:
+        return comparison.func(sp.sign(leading_coefficient), 0)
+    return comparison
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +229,21 @@ class MeanStep:
     # In numbers
 
     @cached_property
+    def _growing_counters(self) -> frozenset[str]:
+        """The states to which each step adds a positive number, by their atoms."""
+        states, scalars = self.step.states, self.step.scalars
+        increments = {atom: states[atom] - scalars[atom] for atom in states if atom in scalars}
+        return frozenset(a for a, x in increments.items() if x.is_number and x.is_positive)
+
+    @cached_property
     def _scalar_atoms(self) -> list[str]:
-        return [atom for atom in self.step.states if atom in self.step.scalars]
+        """The states of one number that may become stationary."""
+        numbers = [atom for atom in self.step.states if atom in self.step.scalars]
+        return [atom for atom in numbers if atom not in self._growing_counters]
 
     @cached_property
     def _function(self) -> Callable[..., list[float]]:
-        """The products and scalars after a step, and |w' - w|^2, as a function of those before."""
+        """The products and scalars after a late step, and |w' - w|^2, by those before it."""
         step, inner = self.step, self.step.algebra.inner
         atoms = {atom for x in self.after.values() for atom in x}
         refuse_unknown(step.traced.name, atoms - {*self.after, "g"})
@@ -221,7 +253,11 @@ class MeanStep:
         symbols = [Norm(a) if a == b else product(a, b) for a, b in self.pairs]
         symbols += [*(step.scalars[atom] for atom in self._scalar_atoms), Norm("g")]
         symbols += [*step.traced.symbols.values(), DIMENSION]
-        expanded = [step.algebra.expand_products(x, open_branches=True) for x in results]
+        counters = {step.scalars[atom] for atom in self._growing_counters}
+        expanded = [
+            drop_transients(step.algebra.expand_products(x, open_branches=True), step, counters)
+            for x in results
+        ]
         refuse_unknown(step.traced.name, sp.Tuple(*expanded).free_symbols - {*symbols})
         return compile_formulas(symbols, expanded)
 
@@ -249,8 +285,6 @@ class MeanStep:
         constants = [*(numbers[s] for s in traced.symbols.values()), float(n_entries)]
         rows, columns = (np.array(x) for x in np.triu_indices(len(self.after)))
         is_square = rows == columns
-        increments = [self.step.states[a] - self.step.scalars[a] for a in self._scalar_atoms]
-        is_counter = np.array([bool(x.is_number and x != 0) for x in increments], dtype=bool)
 
         def to_point(products: Array, scalars: Array) -> Array:
             """Return logarithms of squares, cosines, and logarithms of scalars."""
@@ -264,15 +298,15 @@ class MeanStep:
             inner_products = x[:n_products] * lengths[rows] * lengths[columns]
             arguments = np.where(is_square, lengths[rows], inner_products)
             grad_norm = gamma / lengths[0]
-            *new, moved = function(*arguments, *scalars, grad_norm, *constants)
+            *new, squared_move = function(*arguments, *scalars, grad_norm, *constants)
             after = np.array(new, dtype=float)
-            scalars = np.where(is_counter, LATE_STEP_COUNT, after[n_products:])
+            scalars = after[n_products:]
             if (scalars < 0).any():
                 raise ArithmeticError("a number of the state is below 0")
-            return to_point(after[:n_products], scalars), moved / float(lengths[0]) ** 2
+            return to_point(after[:n_products], scalars), squared_move / float(lengths[0]) ** 2
 
         products = np.where(is_square & (rows == 0), norm**2, 0.0)
-        scalars = np.where(is_counter, LATE_STEP_COUNT, norm)
+        scalars = np.full(len(self._scalar_atoms), norm)
         return find_fixed_point(traced.name, step, to_point(products, scalars), values)
 
 
