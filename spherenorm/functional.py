@@ -47,6 +47,7 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
 
     Raises:
         TypeError: a parameter is complex or integer.
+        ValueError: a pattern of a partition's labels names no parameter.
 
     Example:
         >>> init(sn.recipes.sgd(momentum=0.9), {"w": torch.ones(2)})
@@ -54,6 +55,8 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
     """
     for name, weight in params.items():
         refuse_unless_real(weight, f"parameter {name!r}")
+    if rule.is_partition:
+        rule.check_patterns(params)  # type: ignore[attr-defined]
     return {
         name: initial_state(rule.rule_for(name, weight), weight) for name, weight in params.items()
     }

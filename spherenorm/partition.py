@@ -10,7 +10,7 @@ partition that an audit has found.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -107,6 +107,24 @@ class Partition(Rule):
             )
         return label
 
+    def check_patterns(self, names: Collection[str]) -> None:
+        """Check that each pattern of the labels names a parameter.
+
+        Args:
+            names: the names of all parameters.
+
+        Raises:
+            ValueError: a pattern names none.
+        """
+        if not isinstance(self.label_of, _PatternLabels) or not self.label_of.is_from_user:
+            return
+        for pattern, label in self.label_of.patterns:
+            if not any(re.fullmatch(pattern, name) for name in names):
+                raise ValueError(
+                    f"partition: no parameter's whole name matches {pattern!r}, the pattern of "
+                    f"{label!r}; {did_you_mean(pattern, names)}"
+                )
+
     def rule_for(self, name: str, weight: Tensor) -> Rule:
         return self.parts[self.labels.index(self.label(name, weight))]
 
@@ -135,7 +153,7 @@ class Partition(Rule):
 
         Raises:
             ValueError: a label has a rule and no recipe, which a checkpoint could not name; a
-                parameter has no label.
+                parameter has no label; a pattern names no parameter.
             TypeError: the parameters have no names.
 
         Example:
@@ -153,7 +171,9 @@ class Partition(Rule):
                 )
             entries = {name: bound.hyper_parameters[name] for name in bound.explicit_names}
             groups[label] = {"params": [], "recipe": bound.name, **entries}
-        for label, pair in label_parameters(self, named_parameters):
+        labeled = label_parameters(self, named_parameters)
+        self.check_patterns([name for _, (name, _) in labeled])
+        for label, pair in labeled:
             groups[label]["params"].append(pair)
         return [group for group in groups.values() if group["params"]]
 
@@ -231,9 +251,15 @@ def partition(rules: Mapping[str, Rule | str | Recipe | Bound], labels: Labels) 
 
 @dataclass(frozen=True)
 class _PatternLabels:
-    """The label of the first pattern that matches a whole name; "*" if none does."""
+    """The label of the first pattern that matches a whole name; "*" if none does.
+
+    Attributes:
+        patterns: patterns of names, with their labels.
+        is_from_user: whether a pattern that matches no name is a mistake.
+    """
 
     patterns: tuple[tuple[str, str], ...]
+    is_from_user: bool = False
 
     def __call__(self, name: str, weight: Tensor) -> str:
         for pattern, label in self.patterns:
@@ -254,7 +280,7 @@ def _label_function(labels: Labels, keys: tuple[str, ...]) -> LabelFunction:
                 f"partition: no pattern gives the label {unused[0]!r}; the patterns give "
                 f"{', '.join(sorted(set(labels.values())))}"
             )
-        return _PatternLabels(tuple(labels.items()))
+        return _PatternLabels(tuple(labels.items()), is_from_user=True)
     if callable(labels):
         return labels
     if isinstance(labels, str) or not all(hasattr(item, "role") for item in labels):

@@ -372,17 +372,18 @@ def better_of(task: Task | type[Task], score: str | None) -> Better:
     Raises:
         ValueError: `better` is another word, or is missing where the score's name is a loss's.
     """
-    source = describe_source(task if isinstance(task, type) else type(task))
+    cls = task if isinstance(task, type) else type(task)
     if task.better is not None:
         if task.better not in get_args(Better):
-            requirement = "better must be 'higher' or 'lower'"
-            raise ValueError(f"{source}: {requirement}, got {task.better!r}")
+            raise ValueError(
+                f"{describe_source(cls)}: better must be 'higher' or 'lower', got {task.better!r}"
+            )
         return task.better
     for name in filter(None, (task.metric, score)):
         if falls(name):
             raise ValueError(
-                f"{source}: its score {name!r} seems to fall as a model improves; say "
-                'better = "lower" in the class, or better = "higher" if it rises'
+                f"{describe_source(cls)}: its score {name!r} seems to fall as a model improves; "
+                'say better = "lower" in the class, or better = "higher" if it rises'
             )
     return "higher"
 

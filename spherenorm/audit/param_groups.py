@@ -121,9 +121,10 @@ class ParamGroups(GroupsOfRecipe):
         audit: Audit,
         recipe: str,
         defaults: Mapping[str, Mapping[str, Any]],
+        names: Mapping[Tensor, str],
         caveats: Sequence[str] = (),
     ) -> None:
-        super().__init__(groups, recipe)
+        super().__init__(groups, recipe, names)
         self.caveats = (*audit.caveats, *caveats)
         self.assignments = tuple(assignments)
         self.audit = audit
@@ -340,8 +341,16 @@ def param_groups(
         _put_on_sphere(weights_on_sphere)
         _warn_of_running_statistics(model)
     groups_with_presets = [(group, preset_names_by_group[key]) for key, group in groups.items()]
-    caveats = rate_transfer.caveats
-    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults, caveats)
+    names: dict[Tensor, str] = {weight: name for name, weight in parameters.items()}
+    return ParamGroups(
+        groups_with_presets,
+        assignments,
+        model_audit,
+        main.name,
+        defaults,
+        names,
+        rate_transfer.caveats,
+    )
 
 
 def _explicit_entries(bound: Bound, main: Bound) -> dict[str, Any]:

@@ -492,7 +492,10 @@ def _keyed_group(group: GroupStep) -> _KeyedGroup:
     elif key.unsupported_because:
         reason = key.unsupported_because
     elif group.backend == "auto" and key.foreign:
-        reason = f"{key.foreign[0]} is not the library's own"
+        reason = (
+            f"{key.foreign[0]} is not the library's own; "
+            'backend="compiled" makes a kernel of it, if it is pure'
+        )
     elif group.backend == "auto":
         modes = active_modes()
         if modes:

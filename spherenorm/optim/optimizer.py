@@ -21,6 +21,7 @@ from spherenorm.optim.param_groups import (
     GroupsOfRecipe,
     bind_arguments,
     check_gradients,
+    check_patterns_of_partitions,
     check_weights,
     complete_group,
     named_weights,
@@ -81,7 +82,8 @@ class RecipeOptimizer(EvalModeMixin):
             module for its parameters, a complex, integer or 8-bit parameter that is not frozen,
             or an entry of a group by which another library chooses an optimizer (`use_muon`).
         ValueError: a hyper-parameter outside its interval, an unknown backend, weights that
-            FullyShardedDataParallel has flattened. Nothing changes then.
+            FullyShardedDataParallel has flattened, a pattern of a partition's labels that names no
+            parameter. Nothing changes then.
 
     Warns:
         UserWarning: a manifold does not suit weights of a group (see `Sphere.weight_warnings`); a
@@ -109,9 +111,10 @@ class RecipeOptimizer(EvalModeMixin):
         values, given_names = bind_arguments(class_name, self.recipe, args, hyper_parameters)
         if isinstance(params, GroupsOfRecipe):
             warn_of_other_recipe(class_name, recipe_name, params)
-            params = params.without_overridden(given_names)
+            params = params.for_optimizer(given_names)
         common_entries = {"maximize": maximize, "backend": backend, "recipe": recipe_name}
         super().__init__(params, {**values, **common_entries})
+        check_patterns_of_partitions(self.recipe, self.param_groups)
         given_names |= {
             key for key, default in COMMON_ARGUMENTS.items() if common_entries[key] != default
         }

@@ -106,21 +106,33 @@ class GroupsOfRecipe(list[dict[str, Any]]):
         recipe: the recipe's name.
         groups_with_preset_names: each group, with the names of its entries that a preset has set
             and not the user.
+        names: the names of parameters.
     """
 
     def __init__(
-        self, groups: Sequence[tuple[dict[str, Any], frozenset[str]]], recipe: str
+        self,
+        groups: Sequence[tuple[dict[str, Any], frozenset[str]]],
+        recipe: str,
+        names: Mapping[Tensor, str],
     ) -> None:
         super().__init__(group for group, _ in groups)
-        self.recipe, self.groups_with_preset_names = recipe, list(groups)
+        self.recipe, self.groups_with_preset_names, self.names = recipe, list(groups), names
 
-    def without_overridden(self, given_names: Collection[str]) -> list[dict[str, Any]]:
-        """Return the groups without those entries of a preset that a call of a class gives."""
+    def for_optimizer(self, given_names: Collection[str]) -> list[dict[str, Any]]:
+        """Return the groups as a class takes them.
+
+        Its parameters have names, unless the user has added some that have none; entries of a
+        preset that the call of the class gives are left out.
+        """
         preset_names = {id(group): names for group, names in self.groups_with_preset_names}
+        has_names = all(weight in self.names for group in self for weight in group["params"])
         groups = []
         for group in self:
             overridden = preset_names.get(id(group), frozenset()) & set(given_names)
-            groups.append({key: x for key, x in group.items() if key not in overridden})
+            entries = {key: x for key, x in group.items() if key not in overridden}
+            if has_names:
+                entries["params"] = [(self.names[weight], weight) for weight in group["params"]]
+            groups.append(entries)
         return groups
 
 
@@ -313,6 +325,24 @@ def split_by_label(
         groups[label].append(pair)
     entries = {name: value for name, value in param_group.items() if name != "param_names"}
     return [{**entries, PART: label, "params": pairs} for label, pairs in groups.items() if pairs]
+
+
+def check_patterns_of_partitions(
+    class_recipe: Recipe, param_groups: Sequence[Mapping[str, Any]]
+) -> None:
+    """Check that each pattern of the partitions that recipes return names a parameter.
+
+    Raises:
+        ValueError: a pattern names none.
+    """
+    groups_by_recipe: dict[str, list[Mapping[str, Any]]] = {}
+    for group in param_groups:
+        if PART in group:
+            groups_by_recipe.setdefault(group["recipe"], []).append(group)
+    for name, groups in groups_by_recipe.items():
+        whole = {key: value for key, value in groups[0].items() if key != PART}
+        partition = bind_group(recipe_of_group(name, class_recipe), whole).rule
+        partition.check_patterns([x for group in groups for x in group["param_names"]])  # type: ignore[attr-defined]
 
 
 def recipe_of_group(name: str, class_recipe: Recipe) -> Recipe:
