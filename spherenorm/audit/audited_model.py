@@ -185,7 +185,15 @@ class AuditedModel:
             value = _jitter(copy_to_dtype(x, self.dtype), point.batch_jitter, generator)
             inputs[id(x)] = value.requires_grad_() if x.requires_grad else value
         batch = copy.deepcopy(self.batch, inputs)
-        result = self.model(**batch) if isinstance(batch, Mapping) else self.model(*batch)
+        try:
+            result = self.model(**batch) if isinstance(batch, Mapping) else self.model(*batch)
+        except Exception as error:
+            shapes = ", ".join(str(tuple(x.shape)) for x in find_tensors(self.batch))
+            error.add_note(
+                "Raised by the model on the argument `batch`, whose tensors have these shapes: "
+                f"{shapes or 'none'}"
+            )
+            raise
         if not point.jitter and not point.nudge:
             buffers = [module._buffers[name] for module, name, _ in self._buffers]
             self._buffers_after_forward = [

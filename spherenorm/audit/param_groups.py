@@ -37,7 +37,7 @@ from spherenorm.rules import (
     Orthogonalize,
     RadialProjection,
 )
-from spherenorm.support import columns, did_you_mean
+from spherenorm.support import columns, did_you_mean, unknown_name
 from spherenorm.views import View, ViewLike, as_view
 
 PRESETS: dict[str, tuple[Bound, Bound]] = {
@@ -455,6 +455,8 @@ def _find_preset(name: str) -> tuple[Bound, Bound | None]:
     except ValueError as error:
         if ":" in name or "(" in name:
             raise
+        if "+" in name:
+            raise unknown_name("preset", name, PRESETS) from None
         presets = ", ".join(map(repr, PRESETS))
         raise ValueError(f"{error}, nor a preset: {presets}") from None
 

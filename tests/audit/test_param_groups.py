@@ -259,8 +259,17 @@ def test_groups_for_another_recipe_are_a_warning():
 
 
 def test_a_recipe_that_is_none_is_refused_with_the_presets():
-    with refuses("muon+adam", "'muon+adamw'", "'hyperball'"):
+    with refuses("muon+adam", "did you mean muon+adamw?"):
         sn.param_groups(model(), images(), "muon+adam")
+    with refuses("moun", "did you mean muon", "'muon+adamw'", "'hyperball'"):
+        sn.param_groups(model(), images(), "moun")
+
+
+def test_an_error_of_the_model_names_the_batch():
+    with pytest.raises(RuntimeError) as error:
+        sn.param_groups(torch.nn.Linear(4, 2), torch.ones(3, 5), "adamw")
+    assert "`batch`" in error.value.__notes__[0]
+    assert "(3, 5)" in error.value.__notes__[0]
 
 
 FROZEN = (torch.uint8, torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn)

@@ -175,6 +175,13 @@ def test_held_norms_keep_their_turn_or_say_that_the_rule_is_open():
     assert [doubt.split(":")[0] for doubt in groups.caveats] == ["2.weight", "4.weight"]
 
 
+def test_parameters_of_one_factor_share_a_group():
+    groups = sn.param_groups(
+        mlp(WIDER), INPUTS, "adamw", lr=0.012, base=mlp(WIDTH), transfer=sn.transfer.spectral()
+    )
+    assert {group["lr"] for group in groups} == {0.012, 0.003}
+
+
 def test_a_width_that_stays_changes_nothing():
     plain = sn.param_groups(mlp(WIDTH), INPUTS, "muon+adamw", weight_decay=0.1)
     same = sn.param_groups(

@@ -73,6 +73,9 @@ def test_weights_have_the_names_that_the_optimizer_was_given():
         tuple(f"{i}.bias" for i in range(5)),
     ]
     assert "0.weight, 1.weight + 3 " in str(named)
+    groups = sn.param_groups(model, torch.ones(8, 4), "muon+adamw")
+    of_audit = sn.explain(groups.optimizer()).names.values()
+    assert {name for names in of_audit for name in names} == dict(model.named_parameters()).keys()
     unnamed = sn.explain(optim.AdamP([{"params": [w]} for w in model.parameters()]))
     assert [*unnamed.names.values()] == [(str(i),) for i in range(10)]
 

@@ -188,6 +188,11 @@ def test_the_class_shows_its_parts():
     assert type(partition_by(HIDDEN).optimizer(model.named_parameters())) is sn.optim.AdamW
 
 
+def both_of_a_typo(lr=0.02):
+    rules = {"matrix": sn.recipes.muon(lr=lr), "*": sn.recipes.adamw(lr=lr)}
+    return sn.partition(rules, {r".*2\.weight": "matrix", "0.wieght": "matrix"})
+
+
 def two(*labels, where=None):
     return sn.partition(dict.fromkeys(labels, "sgd"), where or {"a.*": labels[0]})
 
@@ -205,6 +210,18 @@ REFUSED = {
     "no names": (lambda: sn.torch_optimizer(both)(make_model().parameters()), "named_parameters()"),
     "groups": (lambda: both().groups([]), "'matrix' has a rule, and a param_group names a recipe"),
     "pattern": (lambda: two("x", where={"(": "x"}), "'(' is no regular expression"),
+    "names nothing, pure": (
+        lambda: functional.init(two("x", "*", where={"wieght": "x"}), {"weight": BATCH}),
+        "matches 'wieght', the pattern of 'x'; did you mean weight?",
+    ),
+    "names nothing, groups": (
+        lambda: partition_by({"0.wieght": "matrix"}).optimizer(make_model().named_parameters()),
+        "matches '0.wieght'",
+    ),
+    "names nothing, class": (
+        lambda: sn.torch_optimizer(both_of_a_typo)(make_model().named_parameters()),
+        "matches '0.wieght'",
+    ),
     "list": (lambda: two("x", where=["x"]), "got ['x']"),
     "init": (lambda: both().init(BATCH), "partition.rules['matrix']"),
     "export": (lambda: sn.export(both()), "'matrix' has a rule"),
