@@ -21,7 +21,10 @@ from tests.compile.written import optimizer_of, rule
 from tests.harness import refuses
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler")
-BY_EACH = pytest.mark.parametrize("executor", EXECUTORS)
+BY_EACH = pytest.mark.parametrize(
+    "executor",
+    [pytest.param(name, marks=[pytest.mark.long] * (name == "shim")) for name in EXECUTORS],
+)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 
 

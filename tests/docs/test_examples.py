@@ -36,7 +36,13 @@ def test_the_examples_are_those_of_the_table():
     assert set(EXAMPLES) == set(OUTPUT)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+# Processes that shard a model train in the documentation, too.
+QUICK_OR_LONG = [
+    pytest.param(name, marks=[pytest.mark.long] * (name == "fsdp2.py")) for name in EXAMPLES
+]
+
+
+@pytest.mark.parametrize("name", QUICK_OR_LONG)
 def test_an_example_runs(name, tmp_path, monkeypatch, capfd):
     for module in OPTIONAL_PACKAGES.get(name, ()):
         pytest.importorskip(module, reason="of the extra integrations")

@@ -9,6 +9,7 @@ from torch.func import jacfwd, jacrev
 from spherenorm import bind
 from tests.harness import ANY_WEIGHTS, ROWS, gradient
 from tests.harness.rows import parameters
+from tests.harness.tables import mostly_long
 
 pytestmark = ANY_WEIGHTS
 
@@ -114,7 +115,7 @@ def cases(rows, slow=()):
     ]
 
 
-@pytest.mark.parametrize(("row", "zeros"), cases(ROWS))
+@pytest.mark.parametrize(("row", "zeros"), mostly_long(cases(ROWS), kept=60))
 def test_derivatives_by_all_hyper_parameters(row, zeros):
     """Also by those that are 0, where the term that they scale has vanished."""
     loss, x = loss_of(row, zeros)
@@ -125,7 +126,7 @@ def test_derivatives_by_all_hyper_parameters(row, zeros):
 
 @pytest.mark.parametrize(
     ("row", "zeros"),
-    cases(few_rows(), slow=SLOW),
+    mostly_long(cases(few_rows(), slow=SLOW), kept=9),
 )
 def test_derivatives_of_second_order(row, zeros):
     loss, x = loss_of(row, zeros)

@@ -24,6 +24,7 @@ from spherenorm_theory.equilibria.mean_field import drop_transients
 from spherenorm_theory.hyper_parameters import static_arguments_of_run
 from spherenorm_theory.symbols import Norm
 from tests.harness import refuses
+from tests.harness.tables import mostly_long
 from tests.theory import faults
 from tests.theory.recipes import (
     MATRICES,
@@ -71,7 +72,7 @@ CASES = [
 SCHEDULES = ("constant", "warm-up", "cosine", lambda share: 1 - share / 2)
 
 
-@pytest.mark.parametrize(("number", "case"), [*enumerate(CASES)])
+@pytest.mark.parametrize(("number", "case"), mostly_long(enumerate(CASES), kept=8))
 def test_laws_hold_on_trajectories(number, case):
     name, settings, static = case
     schedule = SCHEDULES[number % len(SCHEDULES)]

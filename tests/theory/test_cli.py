@@ -51,7 +51,7 @@ def test_the_run_is_that_of_the_settings(name):
     assert "not checked" in slow.status
 
 
-@pytest.mark.parametrize("name", ["sgdp", "adamp"])
+@pytest.mark.parametrize("name", ["sgdp", pytest.param("adamp", marks=pytest.mark.long)])
 def test_a_decay_of_0_by_default_is_chosen_for_the_run(name):
     _, row = equilibrium_rows(find_recipe(name), {})
     assert row.status.startswith("checked on runs"), row

@@ -11,6 +11,7 @@ from spherenorm_theory.printing import show
 from spherenorm_theory.step import S, W
 from spherenorm_theory.symbols import Inner, Norm, Vector, canonical_form
 from tests.harness import refuses
+from tests.harness.tables import mostly_long
 from tests.theory.chains import compare_chain
 from tests.theory.recipes import (
     ENTRIES,
@@ -190,7 +191,7 @@ def test_dimension_does_not_matter():
     )
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", mostly_long(NUMBERS, kept=10))
 def test_functions_of_norms(name):
     law = norm_growth(scaled(NUMBERS[name]))
     assert same(law.recursion[X], beta * X - S / lr), "Lemma 2.2, whatever scales the direction"
