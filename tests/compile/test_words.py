@@ -15,16 +15,13 @@ import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm.operations import DERIVED, OPERATIONS
 from spherenorm.record import record
-from tests.compile.conftest import EXECUTORS
+from tests.compile.conftest import EACH_EXECUTOR, EXECUTORS
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import optimizer_of, rule
 from tests.harness import refuses
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler")
-BY_EACH = pytest.mark.parametrize(
-    "executor",
-    [pytest.param(name, marks=[pytest.mark.long] * (name == "shim")) for name in EXECUTORS],
-)
+BY_EACH = pytest.mark.parametrize("executor", EACH_EXECUTOR)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 
 
