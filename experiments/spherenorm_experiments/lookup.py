@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spherenorm import Bound, Rule, bind, sphere_of
+from spherenorm.schedule import is_scheduled
 from spherenorm.support import (
     describe_with_user_line,
     did_you_mean,
@@ -281,8 +282,8 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
 
     Raises:
         ValueError: an unknown hyper-parameter, a value outside its interval or of another type, a
-            schedule for a recipe without a learning rate, or a recipe that makes another rule each
-            time.
+            schedule for a recipe without a learning rate or with a schedule of its own, or a recipe
+            that makes another rule each time.
     """
     bound = recipe.replace(**values)
     if schedule != "constant" and "lr" not in bound.defaults:
@@ -295,6 +296,7 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
         as_hinted(value, hints[hyper], f"recipe {name!r}", hyper)
     try:
         text, second_text = rule_text(bound.rule), rule_text(bound.replace().rule)
+        scheduled_name = find_scheduled_rate(with_total_steps(bound, MANY_STEPS).rule)
     except (Exception, SystemExit) as error:  # a user's recipe may raise anything
         settings = ", ".join(f"{hyper}={json.dumps(x)}" for hyper, x in values.items())
         listed = settings or "its defaults"
@@ -304,7 +306,42 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
     if text != second_text:  # a resumed run would go on with another one
         differs = f"makes another rule each time: {text}, then {second_text}"
         raise ValueError(f"recipe {name!r} {differs}; let its hyper-parameters decide")
+    _require_one_schedule(name, scheduled_name, schedule)
     return bound
+
+
+def _require_one_schedule(name: str, scheduled_name: str, schedule: str) -> None:
+    """Refuse a run's schedule of the learning rate for a recipe that has one in its rule."""
+    if schedule != "constant" and scheduled_name:
+        raise ValueError(
+            f"recipe {name!r} has a schedule of its own ({scheduled_name}), and the run's, "
+            f"{schedule!r}, would multiply its learning rate once more; give "
+            f"--set {name.rpartition(':')[2]}:schedule=constant"
+        )
+
+
+MANY_STEPS = 10**6
+"""In the place of a run's number of steps, as long as the data are not known."""
+
+
+def with_total_steps(bound: Bound, steps: int) -> Bound:
+    """Return a recipe with the number of steps of its run, if `total_steps` is left to that."""
+    is_left = bound.hyper_parameters.get("total_steps", steps) is None
+    return bound.replace(total_steps=steps) if is_left else bound
+
+
+def find_scheduled_rate(rule: Rule) -> str:
+    """Return the first schedule of a rule that may scale its steps, as "StepSize.lr"; "" for none.
+
+    A number of [0, 1] such as a momentum weights an average, and scales no step: it may go its own
+    way beside a schedule of the learning rate.
+    """
+    for item in fields(rule):
+        interval = item.metadata.get("interval")
+        is_weight = interval is not None and interval.high <= 1
+        if is_scheduled(getattr(rule, item.name)) and not is_weight:
+            return f"{type(rule).__name__}.{item.name}"
+    return next(filter(None, map(find_scheduled_rate, rule.children)), "")
 
 
 def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
@@ -318,7 +355,11 @@ def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
     if spec.rest is None and sphere_of(bound.rule) is None:
         return bound, None
     chosen = dict(spec.rest or EUCLIDEAN_REST)
-    return bound, load_recipe(chosen.pop("recipe")).replace(**chosen)
+    name = chosen.pop("recipe")
+    rest = load_recipe(name).replace(**chosen)
+    scheduled_name = find_scheduled_rate(with_total_steps(rest, MANY_STEPS).rule)
+    _require_one_schedule(name, scheduled_name, spec.schedule)
+    return bound, rest
 
 
 def rule_text(rule: Rule) -> str:

@@ -667,6 +667,8 @@ def _swept(
         starts.append(task.start(seed))
     batches = [batch for batch in map(task.batches, seeds) if batch is not None]
     columns, fixed = _columns(job, points)
+    if job.first.bound.hyper_parameters.get("total_steps", spec.epochs) is None:
+        fixed["total_steps"] = spec.epochs
     start = stacked(starts)
     swept = sweep(
         job.first.bound.recipe,

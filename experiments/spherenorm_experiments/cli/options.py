@@ -111,7 +111,8 @@ class Request(Execution):
     settings: Annotated[
         list[str] | None,
         flag("key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
-              "probe_every, or the regime (warmup, precision, ...); may be repeated.", "--set"),
+              "probe_every, or the regime (warmup, precision, ...); optimizer:key=value for that "
+              "optimizer alone; may be repeated.", "--set"),
     ] = None  # fmt: skip
     epochs: Annotated[int | None, flag("Short for --set epochs=N.")] = None
     dry_run: Annotated[

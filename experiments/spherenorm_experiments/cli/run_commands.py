@@ -138,12 +138,20 @@ def compare(
     """
     from spherenorm_experiments.comparison import CompareRequest, build_comparison
     from spherenorm_experiments.lookup import use_folder
+    from spherenorm_experiments.plan import SETTABLE, split_owners
 
     if data is not None:
         use_folder(data)
     plan = _plan(options)
     overrides = dict(plan.overrides)
-    own_values = {name: overrides.pop(name) for name in plan.overrides if ":" in name}
+    own_values = {
+        f"{owner}:{name}": overrides.pop(f"{owner}:{name}")
+        for owner, name in split_owners(plan.overrides)
+        if owner and name not in SETTABLE
+    }
+    for own_name, value in own_values.items():
+        if own_name.rpartition(":")[2] in overrides:  # which a plan gives to all that have none
+            overrides[own_name] = value
     words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
     words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own_values}
     words |= {"target": target, "sizes": sizes}
