@@ -41,6 +41,7 @@ from spherenorm.schedule import is_scheduled
 from spherenorm.support import (
     describe_with_user_line,
     did_you_mean,
+    is_raised_here,
     look_up,
     require_module,
     unknown_name,
@@ -76,6 +77,8 @@ class RecipeError(ValueError):
 def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> Iterator[None]:
     """Raise all that a user's module raises, `sys.exit` included, as an error that names it.
 
+    An error of the type `raised` that these packages raise has its message already.
+
     Args:
         kind: of thing, such as "task".
         name: of the thing.
@@ -83,9 +86,9 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
     """
     try:
         yield
-    except raised:
-        raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, raised) and is_raised_here(error):
+            raise
         is_named = repr(name) in str(error)
         raise raised(
             str(error) if is_named else f"{kind} {name!r}: {describe_with_user_line(error)}"

@@ -165,9 +165,10 @@ def as_text(table: Table, title: str) -> RichTable:
     A cell is on one line. Our columns go before the paper's, from the left to the right.
     """
     texts = table.texts
-    widths = (texts.map(len).max().clip(lower=texts.columns.str.len()) + 1).tolist()
+    # A cell has a space and a rule's column behind it, and the table one before it.
+    widths = (texts.map(len).max().clip(lower=texts.columns.str.len()) + 2).tolist()
     order = sorted(range(len(widths)), key=lambda i: table.columns[i].paper)
-    room, fitting = console.width - 2, set[int]()
+    room, fitting = console.width - 1, set[int]()
     for i in order:
         room -= widths[i]
         if room < 0 and fitting:
