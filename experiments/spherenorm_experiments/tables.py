@@ -76,11 +76,13 @@ class Cell:
     def _format_of_mean(self) -> str:
         """The format of a number and its spread: two digits of the spread, and as many decimals.
 
-        A format with decimals of its own stays, and so do numbers far from 1, as 1e-6 is.
+        A format with decimals of its own stays, and so does one that shows an exponent: of a
+        spread of 1e-16 nobody reads the decimals.
         """
         spread, general = self.spread or math.nan, _GENERAL.fullmatch(self.format)
-        shown = "" if self.number is None else format(self.number, self.format)
-        if general is None or "e" in shown or not 0 < spread < math.inf:
+        if general is None or not 0 < spread < math.inf:
+            return self.format
+        if any("e" in format(x, self.format) for x in (self.number, spread) if x is not None):
             return self.format
         place = int(f"{spread:.1e}".partition("e")[2])  # of the first digit, once rounded
         return f"{general[1]}.{max(0, 1 - place)}f"

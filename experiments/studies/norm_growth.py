@@ -140,7 +140,7 @@ def _in_words(decision: Decision) -> str:
     if decision.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
         return f"SGDP scores {decision.verdict_word}"
     if decision.verdict is Verdict.INCONCLUSIVE and decision.detectable is not None:
-        return f"not decided, {decision.seeds} seeds detect {decision.detectable:.2g}"
+        return f"not decided, {decision.seeds} seeds detect {decision.detectable:.2g} points"
     return decision.verdict_word
 
 
