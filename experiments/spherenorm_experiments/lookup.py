@@ -327,10 +327,14 @@ MANY_STEPS = 10**6
 """In the place of a run's number of steps, as long as the data are not known."""
 
 
+def leaves_steps_to_run(bound: Bound) -> bool:
+    """Return True for a recipe whose `total_steps` is None: its run fills in the number."""
+    return bound.hyper_parameters.get("total_steps", 0) is None
+
+
 def with_total_steps(bound: Bound, steps: int) -> Bound:
-    """Return a recipe with the number of steps of its run, if `total_steps` is left to that."""
-    is_left = bound.hyper_parameters.get("total_steps", steps) is None
-    return bound.replace(total_steps=steps) if is_left else bound
+    """Return a recipe with the number of steps of its run, if it leaves that to the run."""
+    return bound.replace(total_steps=steps) if leaves_steps_to_run(bound) else bound
 
 
 def find_scheduled_rate(rule: Rule) -> str:

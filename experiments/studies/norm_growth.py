@@ -137,11 +137,12 @@ class NormGrowth(Comparison):
 
 def _in_words(decision: Decision) -> str:
     """Return the verdict on the scores, or what so many seeds would have detected."""
+    word: str = decision.verdict_word
     if decision.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
-        return f"SGDP scores {decision.verdict_word}"
+        return f"SGDP scores {word}"
     if decision.verdict is Verdict.INCONCLUSIVE and decision.detectable is not None:
         return f"not decided, {decision.seeds} seeds detect {decision.detectable:.2g} points"
-    return decision.verdict_word
+    return word
 
 
 STUDY = NormGrowth(

@@ -29,7 +29,7 @@ from spherenorm_experiments.verdict import paired_difference
         (Cell(97.9167, ".2f", spread=0.4811, n=5), "97.92 ± 0.48"),
         (Cell(92.0, ".4g", spread=0.6325, n=5), "92.00 ± 0.63"),
         (Cell(92.0, ".4g", spread=0.0996, n=5), "92.00 ± 0.10"),
-        (Cell(2300.4, "+.3g", spread=31.6, n=5), "+2300 ± 32"),
+        (Cell(230.4, "+.3g", spread=31.6, n=5), "+230 ± 32"),
         (Cell(1.0, ".4g", spread=7e-17, n=5), "1 ± 7e-17"),
         (Cell(1.2e-6, ".4g", spread=3.45e-7, n=5), "1.2e-06 ± 3.45e-07"),
         (Cell(92.5, ".4g", spread=0.0, n=5), "92.5 ± 0"),

@@ -156,7 +156,9 @@ def test_a_recipe_with_a_schedule_of_its_own_is_refused_under_the_runs(tmp_path)
     remedy = "--set falling:schedule=constant"
     assert all(text in line for text in (FALLING, "StepSize.lr", "'cosine'", remedy))
     assert not list(tmp_path.glob("refused/runs/*"))
-    constant = compare(tmp_path / "all", f"sgd,{FALLING}", "--set", "schedule=constant", "--dry-run")
+    constant = compare(
+        tmp_path / "all", f"sgd,{FALLING}", "--set", "schedule=constant", "--dry-run"
+    )
     assert constant.exit_code == 0, constant.output
 
     more = ("--set", "sgd:momentum=0.9", *remedy.split())
@@ -164,7 +166,9 @@ def test_a_recipe_with_a_schedule_of_its_own_is_refused_under_the_runs(tmp_path)
     assert accepted.exit_code == 0, accepted.output
     tests = {"sgd": [], FALLING: []}
     for spec, summary in stored(tmp_path):
-        assert spec.get("schedule", "cosine") == ("cosine" if spec["recipe"] == "sgd" else "constant")
+        assert spec.get("schedule", "cosine") == (
+            "cosine" if spec["recipe"] == "sgd" else "constant"
+        )
         tests[spec["recipe"]].append(summary["test"])
     assert sorted(tests[FALLING]) == pytest.approx(sorted(tests["sgd"]), rel=1e-4)
 
