@@ -428,6 +428,16 @@ def _check_number(value: Any, what: str) -> Scalar:
 # The schedules that people use
 
 
+def _step_after(steps: Scalar, function: str) -> Scalar:
+    """Return the step after the last one, at which a decay would reach its end."""
+    if steps is None:  # of a hyper-parameter that is filled in later
+        raise TypeError(
+            f"schedule.{function}: steps must be the number of all steps, got None; where a run "
+            "has yet to fill it in, take a constant in place of the schedule"
+        )
+    return steps + 1
+
+
 def warmup_cosine(
     peak: Scalar, warmup: Scalar, steps: Scalar, final: Scalar = 0.0, start: Scalar = 0.0
 ) -> Schedule:
@@ -441,6 +451,7 @@ def warmup_cosine(
         start: the value that step 0 would have.
 
     Raises:
+        TypeError: `steps` is None.
         ValueError: the warmup is longer than all steps.
 
     Example:
@@ -450,7 +461,8 @@ def warmup_cosine(
 
     Source: Loshchilov and Hutter 2017 (SGDR), with the warmup of Goyal et al. 2017.
     """
-    return Knots((0, warmup, steps + 1), (start, peak, final), ("linear", "cosine"))
+    end = _step_after(steps, "warmup_cosine")
+    return Knots((0, warmup, end), (start, peak, final), ("linear", "cosine"))
 
 
 def cosine(peak: Scalar, steps: Scalar, final: Scalar = 0.0) -> Schedule:
@@ -461,11 +473,14 @@ def cosine(peak: Scalar, steps: Scalar, final: Scalar = 0.0) -> Schedule:
         steps: the number of all steps.
         final: the value that step `steps + 1` would have, and all later ones.
 
+    Raises:
+        TypeError: `steps` is None.
+
     Example:
         >>> [cosine(1.0, steps=4)(t) for t in (1, 3, 5)]
         [1.0, 0.5, 0.0]
     """
-    return Knots((1, steps + 1), (peak, final), ("cosine",))
+    return Knots((1, _step_after(steps, "cosine")), (peak, final), ("cosine",))
 
 
 def cooldown(
@@ -480,6 +495,9 @@ def cooldown(
         final: the value that step `steps + 1` would have, and all later ones.
         shape: "sqrt" is 1 - sqrt(x); see `Knots`.
 
+    Raises:
+        TypeError: `steps` is None.
+
     Example:
         >>> rate = cooldown(1.0, steps=8, last=4)
         >>> [rate(t) for t in (1, 5, 6, 9)]
@@ -487,7 +505,8 @@ def cooldown(
 
     Source: Hägele et al. 2024, arXiv:2405.18392.
     """
-    return Knots((steps - last + 1, steps + 1), (peak, final), (shape,))
+    end = _step_after(steps, "cooldown")
+    return Knots((steps - last + 1, end), (peak, final), (shape,))
 
 
 def wsd(
@@ -509,6 +528,7 @@ def wsd(
         shape: the shape of the decay, such as "linear"; see `Knots`.
 
     Raises:
+        TypeError: `steps` is None.
         ValueError: warmup and decay are longer than all steps.
 
     Example:
@@ -518,7 +538,8 @@ def wsd(
 
     Source: Hu et al. 2024 (MiniCPM), arXiv:2404.06395.
     """
-    times = (0, warmup, steps - last + 1, steps + 1)
+    end = _step_after(steps, "wsd")
+    times = (0, warmup, steps - last + 1, end)
     return Knots(times, (0, peak, peak, final), ("linear", "linear", shape))
 
 
@@ -533,6 +554,7 @@ def trapezoid(low: Scalar, high: Scalar, up: Scalar, steps: Scalar, down: Scalar
         down: the number of steps of the way back.
 
     Raises:
+        TypeError: `steps` is None.
         ValueError: the two ways are longer than all steps.
 
     Example:
@@ -542,7 +564,8 @@ def trapezoid(low: Scalar, high: Scalar, up: Scalar, steps: Scalar, down: Scalar
 
     Source: the momentum of modded-nanogpt, from 0.85 to 0.95 and back.
     """
-    times = (0, up, steps - down + 1, steps + 1)
+    end = _step_after(steps, "trapezoid")
+    times = (0, up, steps - down + 1, end)
     return Knots(times, (low, high, high, low), ("linear",) * 3)
 
 

@@ -241,6 +241,13 @@ def one_line(error: BaseException) -> str:
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
 
 
+def is_raised_here(error: BaseException) -> bool:
+    """Return True if a line of this project has raised an error, and no user's or library's."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    package = (frames[-1].f_globals.get("__package__") or "") if frames else ""
+    return package.partition(".")[0] in PACKAGES
+
+
 def describe_with_user_line(error: BaseException) -> str:
     """Return `one_line`, and the last line of a user's own code that led to the error, if any.
 

@@ -25,7 +25,15 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from spherenorm.support import did_you_mean, look_up, split_at_commas, unknown_name
 from spherenorm_experiments.comparison_report import (
@@ -56,7 +64,7 @@ from spherenorm_experiments.lookup import (
     users_code,
 )
 from spherenorm_experiments.pictures import Picture
-from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.plan import Plan, options_for_optimizer, split_owners
 from spherenorm_experiments.runs import Key, Place, Runs, Trial
 from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.study import Study
@@ -520,15 +528,17 @@ def _parse_sizes(text: Any) -> Any:
     return name, sizes
 
 
-def options_for_optimizer(values: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
-    """Return the entries of an optimizer: those without an owner, or its own in their place.
+def labels_of(optimizers: Sequence[str]) -> dict[str, str]:
+    """Return the name of each optimizer in tables: without its module, unless two are alike.
 
-    >>> options_for_optimizer({"lr": 0.1, "sgd:lr": 1.0, "adam:eps": 0.2}, "sgd")
-    {'lr': 1.0}
+    >>> labels_of(["sgd", "mine:averaged"])
+    {'sgd': 'sgd', 'mine:averaged': 'averaged'}
     """
-    split = [(name.rpartition(":"), value) for name, value in values.items()]
-    common = {name: value for (owner, _, name), value in split if not owner}
-    return common | {name: value for (owner, _, name), value in split if owner == optimizer}
+    short = [recipe.rpartition(":")[2] for recipe in optimizers]
+    return {
+        recipe: name if short.count(name) == 1 else recipe
+        for recipe, name in zip(optimizers, short, strict=True)
+    }
 
 
 class CompareRequest(BaseModel):
@@ -549,7 +559,8 @@ class CompareRequest(BaseModel):
         baseline: the optimizer to which the others are compared; the first by default.
         margin: two mean scores that differ by less are equivalent; None for no such verdict, or
             one percentage point if the score is in percent.
-        fixed: values of one optimizer's own hyper-parameters, by `optimizer:name`.
+        fixed: values of one optimizer's own hyper-parameters, by `optimizer:name`; an optimizer's
+            name in tables will do for it.
         target: a metric and its value, see `Target`; the steps to it are compared, too.
         sizes: an option of the task, and the values of it at which all are compared.
 
@@ -569,6 +580,24 @@ class CompareRequest(BaseModel):
     target: Annotated[tuple[str, float] | None, BeforeValidator(_parse_target)] = None
     sizes: Annotated[Size | None, BeforeValidator(_parse_sizes)] = None
 
+    @field_validator("search", "fixed")
+    @classmethod
+    def _replace_labels(cls, values: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Return the entries with recipes in the place of names in tables, as those are unique."""
+        recipes = _recipes_by_label(info)
+        replaced: dict[str, Any] = {}
+        for (owner, name), value in zip(split_owners(values), values.values(), strict=True):
+            full = ":".join(filter(None, [recipes.get(owner, owner), name]))
+            if full in replaced:
+                raise ValueError(f"{full!r} is there twice")
+            replaced[full] = value
+        return replaced
+
+    @field_validator("baseline")
+    @classmethod
+    def _replace_label(cls, name: str, info: ValidationInfo) -> str:
+        return _recipes_by_label(info).get(name, name)
+
     @model_validator(mode="after")
     def _check_together(self) -> CompareRequest:
         listed = ",".join(self.optimizers)
@@ -580,10 +609,11 @@ class CompareRequest(BaseModel):
             if not options_for_optimizer(self.search, name):
                 right = f"such as {name}:lr=1e-4:1e-1"
                 raise ValueError(f"--search: no range for {name!r}; give one, {right}")
-        for name in (*self.search, *self.fixed):
-            owner = name.rpartition(":")[0]
+        names = [*self.search, *self.fixed]
+        for name, (owner, _) in zip(names, split_owners(names), strict=True):
             if owner and owner not in self.optimizers:
-                raise ValueError(f"{name!r}: {owner!r} is none of --optimizers {listed!r}")
+                right = did_you_mean(owner, labels_of(self.optimizers).values())
+                raise ValueError(f"{name!r}: {owner!r} is none of --optimizers {listed!r}; {right}")
         for name in self.optimizers:
             if clashing := options_for_optimizer(self.fixed, name).keys() & options_for_optimizer(
                 self.search, name
@@ -639,17 +669,21 @@ class CompareRequest(BaseModel):
             raise unknown_name("metric of --target", metric, targets)
 
 
+def _recipes_by_label(info: ValidationInfo) -> dict[str, str]:
+    labels = labels_of(info.data.get("optimizers", ()))
+    return {label: recipe for recipe, label in labels.items()}
+
+
 def build_comparison(request: CompareRequest) -> Comparison:
     """Return the study that a comparison's arguments ask for."""
-    short = [recipe.rpartition(":")[2] for recipe in request.optimizers]
     arms = {
         recipe: Arm(
-            name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
+            label,
             Search(options_for_optimizer(request.search, recipe), request.trials),
             options_for_optimizer(request.fixed, recipe),
             recipe=recipe,
         )
-        for recipe, name in zip(request.optimizers, short, strict=True)
+        for recipe, label in labels_of(request.optimizers).items()
     }
     baseline = arms.pop(request.baseline or request.optimizers[0])
     ordered = [baseline, *arms.values()]

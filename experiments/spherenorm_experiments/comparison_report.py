@@ -347,7 +347,7 @@ def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
             words = f"{caption}, all seeds of an arm at its best point on average: {place}."
             drawing = curves(final, key, title, words, log_y=log_y)
             pictures.append(replace(drawing, shows=paper_figures.get(key, "")))
-        trained = f"The same runs while they train: {place}."
+        trained = f"Validation score after each epoch: {place}."
         drawing = curves(final, "validation", f"validation {metric}", trained)
         pictures.append(replace(drawing, shows=paper_figures.get("validation", "")))
     return drawn(pictures)

@@ -41,7 +41,7 @@ import torch
 
 from spherenorm import __version__
 from spherenorm.support import describe_with_user_line
-from spherenorm_experiments.lookup import FOLDER, find_task, recipes_of
+from spherenorm_experiments.lookup import FOLDER, find_task, recipes_of, users_code
 from spherenorm_experiments.probes import find_probe
 from spherenorm_experiments.run import (
     DEFAULT_RUNNER,
@@ -112,10 +112,11 @@ class Resolver:
         """Return the task of a spec, and the fingerprint of its data."""
         key = json.dumps([spec.task, dict(spec.options)], sort_keys=True), folder
         if key not in self._tasks:
-            task = find_task(spec.task, spec.options)
-            data = data_fingerprint(task)
-            if isinstance(task, Task):
-                require_better(task)
+            with users_code("task", spec.task):
+                task = find_task(spec.task, spec.options)
+                data = data_fingerprint(task)
+                if isinstance(task, Task):
+                    require_better(task)
             self._tasks[key] = task, data
         return self._tasks[key]
 

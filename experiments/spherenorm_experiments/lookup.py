@@ -37,9 +37,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spherenorm import Bound, Rule, bind, sphere_of
+from spherenorm.schedule import is_scheduled
 from spherenorm.support import (
     describe_with_user_line,
     did_you_mean,
+    is_raised_here,
     look_up,
     require_module,
     unknown_name,
@@ -75,6 +77,8 @@ class RecipeError(ValueError):
 def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> Iterator[None]:
     """Raise all that a user's module raises, `sys.exit` included, as an error that names it.
 
+    An error of the type `raised` that these packages raise has its message already.
+
     Args:
         kind: of thing, such as "task".
         name: of the thing.
@@ -82,9 +86,9 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
     """
     try:
         yield
-    except raised:
-        raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, raised) and is_raised_here(error):
+            raise
         is_named = repr(name) in str(error)
         raise raised(
             str(error) if is_named else f"{kind} {name!r}: {describe_with_user_line(error)}"
@@ -281,8 +285,8 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
 
     Raises:
         ValueError: an unknown hyper-parameter, a value outside its interval or of another type, a
-            schedule for a recipe without a learning rate, or a recipe that makes another rule each
-            time.
+            schedule for a recipe without a learning rate or with a schedule of its own, or a recipe
+            that makes another rule each time.
     """
     bound = recipe.replace(**values)
     if schedule != "constant" and "lr" not in bound.defaults:
@@ -295,6 +299,7 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
         as_hinted(value, hints[hyper], f"recipe {name!r}", hyper)
     try:
         text, second_text = rule_text(bound.rule), rule_text(bound.replace().rule)
+        scheduled_name = find_scheduled_rate(with_total_steps(bound, MANY_STEPS).rule)
     except (Exception, SystemExit) as error:  # a user's recipe may raise anything
         settings = ", ".join(f"{hyper}={json.dumps(x)}" for hyper, x in values.items())
         listed = settings or "its defaults"
@@ -304,7 +309,46 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
     if text != second_text:  # a resumed run would go on with another one
         differs = f"makes another rule each time: {text}, then {second_text}"
         raise ValueError(f"recipe {name!r} {differs}; let its hyper-parameters decide")
+    _require_one_schedule(name, scheduled_name, schedule)
     return bound
+
+
+def _require_one_schedule(name: str, scheduled_name: str, schedule: str) -> None:
+    """Refuse a run's schedule of the learning rate for a recipe that has one in its rule."""
+    if schedule != "constant" and scheduled_name:
+        raise ValueError(
+            f"recipe {name!r} has a schedule of its own ({scheduled_name}), and the run's, "
+            f"{schedule!r}, would multiply its learning rate once more; give "
+            f"--set {name.rpartition(':')[2]}:schedule=constant"
+        )
+
+
+MANY_STEPS = 10**6
+"""In the place of a run's number of steps, as long as the data are not known."""
+
+
+def leaves_steps_to_run(bound: Bound) -> bool:
+    """Return True for a recipe whose `total_steps` is None: its run fills in the number."""
+    return bound.hyper_parameters.get("total_steps", 0) is None
+
+
+def with_total_steps(bound: Bound, steps: int) -> Bound:
+    """Return a recipe with the number of steps of its run, if it leaves that to the run."""
+    return bound.replace(total_steps=steps) if leaves_steps_to_run(bound) else bound
+
+
+def find_scheduled_rate(rule: Rule) -> str:
+    """Return the first schedule of a rule that may scale its steps, as "StepSize.lr"; "" for none.
+
+    A number of [0, 1] such as a momentum weights an average, and scales no step: it may go its own
+    way beside a schedule of the learning rate.
+    """
+    for item in fields(rule):
+        interval = item.metadata.get("interval")
+        is_weight = interval is not None and interval.high <= 1
+        if is_scheduled(getattr(rule, item.name)) and not is_weight:
+            return f"{type(rule).__name__}.{item.name}"
+    return next(filter(None, map(find_scheduled_rate, rule.children)), "")
 
 
 def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
@@ -318,7 +362,11 @@ def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
     if spec.rest is None and sphere_of(bound.rule) is None:
         return bound, None
     chosen = dict(spec.rest or EUCLIDEAN_REST)
-    return bound, load_recipe(chosen.pop("recipe")).replace(**chosen)
+    name = chosen.pop("recipe")
+    rest = load_recipe(name).replace(**chosen)
+    scheduled_name = find_scheduled_rate(with_total_steps(rest, MANY_STEPS).rule)
+    _require_one_schedule(name, scheduled_name, spec.schedule)
+    return bound, rest
 
 
 def rule_text(rule: Rule) -> str:

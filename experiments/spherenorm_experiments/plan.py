@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -147,13 +147,38 @@ REGIME = tuple(option.name for option in fields(Regime))
 """The options of `Regime`, which `--set` may set for tasks that train on batches."""
 
 
+def split_owners(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the owner and the name of each `optimizer:name`; "" for one that is common to all.
+
+    >>> split_owners(["lr", "sgd:lr", "module:recipe:lr"])
+    [('', 'lr'), ('sgd', 'lr'), ('module:recipe', 'lr')]
+    """
+    parts = [name.rpartition(":") for name in names]
+    return [(owner, name) for owner, _, name in parts]
+
+
+def options_for_optimizer(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the entries of an optimizer: those without an owner, or its own in their place.
+
+    Args:
+        names: of the optimizer, such as its recipe's and that in tables.
+
+    >>> options_for_optimizer({"lr": 0.1, "sgd:lr": 1.0, "adam:eps": 0.2}, "sgd")
+    {'lr': 1.0}
+    """
+    split = [*zip(split_owners(values), values.values(), strict=True)]
+    common = {name: value for (owner, name), value in split if not owner}
+    return common | {name: value for (owner, name), value in split if owner in names}
+
+
 def apply_plan(
     plan: Plan, trials: Sequence[Trial], first_round: Sequence[Trial] | None = None
 ) -> list[Trial]:
     """Return the study's trials with the device and the overrides of a plan, each once.
 
     A list of values makes of each trial as many; those of a later round, which has chosen among
-    the values, stay as they are.
+    the values, stay as they are. A setting `optimizer:name` is that optimizer's own, in place of
+    the common one.
 
     Args:
         trials: those that the study asks for.
@@ -168,12 +193,14 @@ def apply_plan(
         return list(trials)
     known_places = {trial.place for trial in (trials if first_round is None else first_round)}
     settable = functools.cache(_settable)
-    settings = {*SETTABLE}
+    settings: dict[str, set[str]] = {"": {*SETTABLE}}  # by optimizer; of any at ""
     applied: dict[tuple[Place, str], Trial] = {}
     for place, spec in ((trial.place, trial.spec) for trial in trials):
         parts = settable(spec.task, spec.recipe)
-        settings |= parts.keys()
-        overridden = {name: value for name, value in plan.overrides.items() if name in parts}
+        for owner in ("", place.arm, spec.recipe):
+            settings.setdefault(owner, set()).update(parts)
+        own_values = options_for_optimizer(plan.overrides, place.arm, spec.recipe)
+        overridden = {name: value for name, value in own_values.items() if name in parts}
         changed: dict[str, dict[str, Any]] = {"": {}, "options": {}, "regime": {}, "recipe": {}}
         for name, value in overridden.items():
             changed[parts[name]][name] = value
@@ -189,9 +216,14 @@ def apply_plan(
         for point in points_of({**spec.hyper_parameters, **changed["recipe"]}):
             point_spec = replace(changed_spec, hyper_parameters=point)
             applied.setdefault((place, point_spec.text), Trial(place, point_spec))
-    unused = [name for name in plan.overrides if name not in settings]
-    if trials and unused:
-        raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], settings)}")
+    for owner, name in split_owners(plan.overrides) if trials else ():
+        if owner not in settings:
+            right = did_you_mean(owner, settings.keys() - {""})
+            raise ValueError(f"--set {owner}:{name}: no run is of an optimizer {owner!r}; {right}")
+        if name not in settings[owner]:
+            whose = f"{owner} has no" if owner else "no run has a"
+            right = did_you_mean(name, settings[owner])
+            raise ValueError(f"{whose} setting {name!r}; {right}")
     return list(applied.values())
 
 

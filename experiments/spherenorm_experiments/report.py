@@ -69,11 +69,23 @@ class Section:
     @property
     def notes(self) -> list[str]:
         """Runs that failed or are missing, and the number of those of other code than is here."""
-        notes = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
+        return [*self.failures, *self.notes_on_results]
+
+    @property
+    def failures(self) -> list[str]:
+        """Each error by which runs failed."""
+        return [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
+
+    @property
+    def notes_on_results(self) -> list[str]:
+        """The notes beside those on runs that failed."""
+        notes = []
         ended, planned = len(self.results), self.results.planned
         if ended < planned:
-            progress = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
-            notes.append(progress)
+            rest = "`resume` goes on with the rest"
+            if self.results.failed:  # which fail alike, as long as nothing is mended
+                rest = "mend what failed, then `resume` runs the rest"
+            notes.append(f"{ended} of {planned} runs have a result; {rest}")
         if self.older:
             modules = [name or "unknown" for name in sorted({*itertools.chain(*self.older)})]
             more = f" and {len(modules) - NAMED} more" if len(modules) > NAMED else ""
@@ -414,9 +426,15 @@ class Sentence(NamedTuple):
     verdict: Verdict
     word: str
     reason: str
+    direction: str = ""
 
     def __str__(self) -> str:
-        return f"{self.text}: {self.word} {self.reason}".rstrip()
+        return f"{self.text}: {self.word} ({self.reason})"
+
+    @property
+    def ground(self) -> str:
+        """The reason with the direction, for a page on which the sentence may stand alone."""
+        return f"({'; '.join(filter(None, [self.reason, self.direction]))})"
 
 
 def _searched(entry: ArmResult) -> str:
@@ -497,7 +515,7 @@ class ComparisonText:
             text = f"{arm} against {base}: no seed has reached {self.study.target} in both"
         elif number is not None:
             text = f"{arm} reaches {self.study.target} in {number} of the steps of {base}"
-        reason = f"({self._reason(decision, 0.0, '')}; fewer is better)"
+        reason = f"{self._reason(decision, 0.0, '')}; fewer is better"
         return Sentence(text, decision.verdict, decision.verdict_word, reason)
 
     def _sentence(self, arm: str, base: str, decision: Decision) -> Sentence:
@@ -522,7 +540,7 @@ class ComparisonText:
         direction = "lower is better" if claim.sign == "<" else "higher is better"
         reason = self._reason(decision, claim.tested_margin or 0, unit)
         word = decision.verdict_word
-        return Sentence(text, decision.verdict, word, f"({reason}; {direction})")
+        return Sentence(text, decision.verdict, word, reason, direction)
 
     def _reason(self, decision: Decision, margin: float, unit: str) -> str:
         """Return the reason for a verdict, or what is missing for one."""

@@ -24,6 +24,8 @@ class Cell:
 
         >>> str(Cell(97.9167, ".2f", spread=0.4811, n=5, diverged=1))
         '97.92 ± 0.48 (1 diverged)'
+        >>> str(Cell(97.1834, ".4g", spread=0.3692))
+        '97.18 ± 0.37'
         >>> str(Cell(0.5125, "+.3g", interval=(0.4, 0.625), unit="pp"))
         '+0.512 [+0.4, +0.625] pp'
 
@@ -70,6 +72,21 @@ class Cell:
         """True for a number that rests on seeds."""
         return self.number is not None and self.n > 0
 
+    @property
+    def _format_of_mean(self) -> str:
+        """The format of a number and its spread: two digits of the spread, and as many decimals.
+
+        A format with decimals of its own stays, and so does one that shows an exponent: of a
+        spread of 1e-16 nobody reads the decimals.
+        """
+        spread, general = self.spread or math.nan, _GENERAL.fullmatch(self.format)
+        if general is None or not 0 < spread < math.inf:
+            return self.format
+        if any("e" in format(x, self.format) for x in (self.number, spread) if x is not None):
+            return self.format
+        place = int(f"{spread:.1e}".partition("e")[2])  # of the first digit, once rounded
+        return f"{general[1]}.{max(0, 1 - place)}f"
+
     def to_json(self) -> dict[str, Any]:
         number, (low, high) = self.number, self.interval or (None, None)
         value = None if number is None else float(number)
@@ -81,9 +98,9 @@ class Cell:
         if isinstance(self.value, str):
             parts.append(self.value)
         elif self.number is not None:
-            parts.append(format(self.number, self.format))
+            parts.append(format(self.number, self._format_of_mean))
         if self.spread is not None and not math.isnan(self.spread):
-            parts.append(f"± {self.spread:{self.format}}")
+            parts.append(f"± {self.spread:{self._format_of_mean.lstrip('+')}}")
         if self.interval is not None:
             low, high = (format(end, self.format) for end in self.interval)
             parts.append(f"[{low}, {high}]")
@@ -219,7 +236,7 @@ def format_cells(values: Sequence[pd.Series], form: str) -> list[Cell]:
         ...     [pd.Series([1.0, 2.0, 9.0]), pd.Series([3.0, 5.0]), pd.Series(dtype=float)], "g"
         ... )
         >>> str(first), first.n, str(second), str(third)
-        ('1.5 ± 0.707107', 2, '4 ± 1.41421', '–')
+        ('1.50 ± 0.71', 2, '4.0 ± 1.4', '–')
     """
     seed_sets = [seeds for seeds in (set(series.dropna().index) for series in values) if seeds]
     shared = set.intersection(*seed_sets) if seed_sets else set()
@@ -241,6 +258,7 @@ def mean_of(series: pd.Series, form: str) -> Cell:
 
 
 _NUMBER = re.compile(r"-?[0-9.]+")
+_GENERAL = re.compile(r"(\+?)(?:\.\d+)?g")
 _WORD = re.compile(r"[A-Za-z]{2}")
 
 

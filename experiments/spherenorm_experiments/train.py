@@ -21,7 +21,12 @@ from spherenorm import Bound, explain, sphere_of, torch_optimizer
 from spherenorm.functional import Sweep, sweep
 from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
-from spherenorm_experiments.lookup import describe_source, require_extra
+from spherenorm_experiments.lookup import (
+    describe_source,
+    leaves_steps_to_run,
+    require_extra,
+    with_total_steps,
+)
 from spherenorm_experiments.probes import MeasuredStep, Watched, is_finite, measure
 from spherenorm_experiments.run import (
     SINGLE_PROCESS,
@@ -191,7 +196,9 @@ def make_optimizer(
         ValueError: a weight in two of the task's groups, or one that is not the model's there or in
             `Task.hidden_weight_names`.
     """
-    bound, other_recipe = run.bound, run.rest
+    # Before the optimizer is made: where it finds a schedule in a rule, it begins to count steps.
+    bound = with_total_steps(run.bound, run.steps)
+    other_recipe = None if run.rest is None else with_total_steps(run.rest, run.steps)
     sphere = None if other_recipe is None else sphere_of(bound.rule)
     named = None if sphere is not None else task.hidden_weight_names(model)
     names = {id(weight): name for name, weight in model.named_parameters()}
@@ -226,8 +233,6 @@ def make_optimizer(
     for group in optimizer.param_groups:
         if "max_lr" in group and group["max_lr"] is None:  # no schedule exceeds 1
             group["max_lr"] = group["lr"]
-        if "total_steps" in group and group["total_steps"] is None:
-            group["total_steps"] = run.steps
     # By name: the bits of a run depend on the path, and none is left to what a build does later.
     backend = name_backend(optimizer)
     for group in optimizer.param_groups:
@@ -667,6 +672,8 @@ def _swept(
         starts.append(task.start(seed))
     batches = [batch for batch in map(task.batches, seeds) if batch is not None]
     columns, fixed = _columns(job, points)
+    if leaves_steps_to_run(job.first.bound):
+        fixed["total_steps"] = spec.epochs
     start = stacked(starts)
     swept = sweep(
         job.first.bound.recipe,

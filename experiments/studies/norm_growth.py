@@ -103,7 +103,7 @@ class NormGrowth(Comparison):
             f"Effective step, second half: {late}; ratio {times}.",
             f"Accuracy (%): {accuracy}.",
             f"SGDP - SGD: {difference} points: {_in_words(decisions[0])}.",
-            "Where it matters: docs/choosing.md.",
+            'Where it matters: "How to choose", in the documentation.',
         ]
 
     def pictures(self, runs: Runs) -> list[Picture]:
@@ -136,10 +136,13 @@ class NormGrowth(Comparison):
 
 
 def _in_words(decision: Decision) -> str:
-    """Return what a reader does with the verdict on the scores."""
+    """Return the verdict on the scores, or what so many seeds would have detected."""
+    word: str = decision.verdict_word
     if decision.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
-        return f"SGDP scores {decision.verdict_word}"
-    return "nothing to choose between them here"
+        return f"SGDP scores {word}"
+    if decision.verdict is Verdict.INCONCLUSIVE and decision.detectable is not None:
+        return f"not decided, {decision.seeds} seeds detect {decision.detectable:.2g} points"
+    return word
 
 
 STUDY = NormGrowth(

@@ -21,6 +21,20 @@ class Signs(Tiny):
 
 
 @dataclass(frozen=True)
+class Unreadable(Tiny):
+    """Its data are not there, or not what they seem to be."""
+
+    content: str = ""
+
+    name = "unreadable"
+
+    def data(self):
+        if self.content:
+            return np.array([self.content]).astype("float32")
+        return torch.load("no-such-file.pt")
+
+
+@dataclass(frozen=True)
 class Bounded(Tiny):
     """Its outputs are finite whatever the weights are."""
 

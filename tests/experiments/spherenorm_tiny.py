@@ -250,6 +250,17 @@ def exploding(lr=0.1):
     return sn.chain(Explodes(lr))
 
 
+def falling(lr=0.1, total_steps=None):
+    """Its rate falls along the cosine of a run's own schedule."""
+    rate = lr if total_steps is None else sn.schedule.cosine(lr, total_steps)
+    return sn.chain(r.HeavyBall(0.9), r.StepSize(rate))
+
+
+def warmed_momentum(lr=0.1):
+    """Its momentum has a schedule, and its rate has none."""
+    return sn.chain(r.HeavyBall(sn.schedule.trapezoid(0.8, 0.9, 2, 8, 2)), r.StepSize(lr))
+
+
 def careful(lr=0.1, momentum=0.9, delta=0.1):
     """A recipe that no study lists."""
     return sn.chain(

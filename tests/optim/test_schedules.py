@@ -346,3 +346,37 @@ def test_a_momentum_that_starts_at_0_has_its_state_from_the_start():
         take_steps(weight, optimizer)
         pure, state = rule.step(pure, torch.ones_like(pure), state)
     assert torch.equal(weight.detach(), pure)
+
+
+@pytest.mark.parametrize(
+    ("make", "numbers"),
+    [
+        (S.cosine, (0.1, None)),
+        (S.warmup_cosine, (0.1, 5, None)),
+        (S.wsd, (0.1, 5, None, 10)),
+        (S.cooldown, (0.1, None, 10)),
+        (S.trapezoid, (0.8, 0.9, 5, None, 10)),
+    ],
+)
+def test_a_number_of_steps_that_is_not_known_is_refused_by_name(make, numbers):
+    message = f"schedule.{make.__name__}: steps must be the number of all steps, got None"
+    with pytest.raises(TypeError, match=message):
+        make(*numbers)
+
+
+@sn.recipe
+def falling_within(lr=0.1, steps=4):
+    return sn.chain(sn.rules.StepSize(S.cosine(lr, steps)))
+
+
+def test_a_scheduler_of_a_rate_within_a_recipe_multiplies_it():
+    """As docs/schedules.md says: nobody sees the recipe's own schedule from outside."""
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = sn.torch_optimizer(falling_within)([weight], lr=1.0)
+    scheduler = lr_scheduler.CosineAnnealingLR(optimizer, 4)
+    for t in range(4):
+        before = weight.item()
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        scheduler.step()
+        assert before - weight.item() == pytest.approx(S.cosine(1.0, 4)(t + 1) ** 2)

@@ -143,8 +143,17 @@ def report(
         raise typer.Exit(FAILED)
 
 
-def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = False) -> list[str]:
+def show_page(
+    study_sections: Sequence[Section],
+    path: Path,
+    as_json: bool = False,
+    *,
+    failures_are_said: bool = False,
+) -> list[str]:
     """Write a page, say what its claims are and where it lies.
+
+    Args:
+        failures_are_said: the command has named each run that failed when it did.
 
     Returns:
         The problems of its sections, which are said too.
@@ -152,7 +161,11 @@ def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = Fal
     from spherenorm_experiments.report import ComparisonText, is_comparison, write_report
 
     claims, problems = write_report(study_sections, path)
-    notes = [f"{section.label}: {note}" for section in study_sections for note in section.notes]
+    notes = [
+        f"{section.label}: {note}"
+        for section in study_sections
+        for note in (section.notes_on_results if failures_are_said else section.notes)
+    ]
     if as_json:
         answer({"page": str(path), "claims": claims, "notes": notes})
     else:
@@ -175,7 +188,7 @@ def _show_comparison(text: ComparisonText) -> None:
     """Print what was compared, the scores, a verdict on each pair, and where to go on."""
     say(escape(f"{text.title}. {text.about}"))
     for table in text.study.tables(text.section.results)[:1]:
-        console.print(as_text(table, table.title))
+        console.print(as_text(table, table.title.partition(" (")[0]))  # the title has the direction
     for sentence in [*text.sentences, *text.advice]:
         say(escape(str(sentence)))
 

@@ -111,7 +111,8 @@ class Request(Execution):
     settings: Annotated[
         list[str] | None,
         flag("key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
-              "probe_every, or the regime (warmup, precision, ...); may be repeated.", "--set"),
+              "probe_every, or the regime (warmup, precision, ...); optimizer:key=value for that "
+              "optimizer alone; may be repeated.", "--set"),
     ] = None  # fmt: skip
     epochs: Annotated[int | None, flag("Short for --set epochs=N.")] = None
     dry_run: Annotated[
@@ -164,9 +165,10 @@ def as_text(table: Table, title: str) -> RichTable:
     A cell is on one line. Our columns go before the paper's, from the left to the right.
     """
     texts = table.texts
-    widths = (texts.map(len).max().clip(lower=texts.columns.str.len()) + 1).tolist()
+    # A cell has a space and a rule's column behind it, and the table one before it.
+    widths = (texts.map(len).max().clip(lower=texts.columns.str.len()) + 2).tolist()
     order = sorted(range(len(widths)), key=lambda i: table.columns[i].paper)
-    room, fitting = console.width - 2, set[int]()
+    room, fitting = console.width - 1, set[int]()
     for i in order:
         room -= widths[i]
         if room < 0 and fitting:

@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    Progress,
-    Task,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn
+from rich.text import Text
 
 from spherenorm.support import one_line
 from spherenorm_experiments.cli.look import show_page
@@ -54,8 +48,8 @@ SILENCE_S, POLL_S = 10.0, 0.5
 """Output that is no terminal hears how far the runs are at least this often; and how often it is
 looked up."""
 
-SPEED_PERIOD_S = 1e9
-"""The time that is left comes from the pace of the whole round: a run may take hours."""
+STARTING = "starting workers and first runs"
+"""What goes on until a run has ended: each worker imports torch, and the task reads its data."""
 
 
 @with_fields
@@ -138,12 +132,20 @@ def compare(
     """
     from spherenorm_experiments.comparison import CompareRequest, build_comparison
     from spherenorm_experiments.lookup import use_folder
+    from spherenorm_experiments.plan import SETTABLE, split_owners
 
     if data is not None:
         use_folder(data)
     plan = _plan(options)
     overrides = dict(plan.overrides)
-    own_values = {name: overrides.pop(name) for name in plan.overrides if ":" in name}
+    own_values = {
+        f"{owner}:{name}": overrides.pop(f"{owner}:{name}")
+        for owner, name in split_owners(plan.overrides)
+        if owner and name not in SETTABLE
+    }
+    for own_name, value in own_values.items():
+        if own_name.rpartition(":")[2] in overrides:  # which a plan gives to all that have none
+            overrides[own_name] = value
     words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
     words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own_values}
     words |= {"target": target, "sizes": sizes}
@@ -208,7 +210,8 @@ def _show_page_of(study: Study, store: Store) -> bool:
     from spherenorm_experiments.report import sections
 
     study_sections = sections(store, read_requests(store)[0], {study.name})
-    return bool(show_page(study_sections, store.root / f"{study.name}.html"))
+    page = store.root / f"{study.name}.html"
+    return bool(show_page(study_sections, page, failures_are_said=True))
 
 
 def _plan(options: Request, *, real: bool = False) -> Plan:
@@ -288,8 +291,8 @@ def _show_progress(as_json: bool) -> Iterator[Any]:
     columns = TextColumn("{task.completed:.0f} of {task.total:.0f} runs"), BarColumn(40)
     visible = errors.is_terminal and not as_json
     bar = Progress(
-        *columns, TaskProgressColumn(), TimeRemainingColumn(), console=errors,
-        disable=not visible, transient=True, speed_estimate_period=SPEED_PERIOD_S,
+        *columns, TaskProgressColumn(), _TimeColumn(), console=errors,
+        disable=not visible, transient=True,
     )  # fmt: skip
     with bar:
         line = bar.add_task("", total=0, visible=False)
@@ -319,7 +322,9 @@ def _print_lines(task: Task) -> Iterator[None]:
             tenth, now = _tenths(task), time.monotonic()
             if tenth != last_tenth or now - last_time >= SILENCE_S:
                 last_tenth, last_time = tenth, now
-                say_error(f"{_runs_in_words(task)}, {now - began:.0f} s so far", "")
+                counts = f"{task.completed:.0f} of {task.total:.0f} runs"
+                parts = [counts, _time_left(task), f"{now - began:.0f} s so far"]
+                say_error(", ".join(filter(None, parts)), "")
 
     thread = threading.Thread(target=print_lines, daemon=True)
     thread.start()
@@ -335,14 +340,26 @@ def _tenths(task: Task) -> int:
     return int(10 * task.completed / max(1, task.total or 0))
 
 
-def _runs_in_words(task: Task) -> str:
-    """Return the runs that have ended, and the time that is left if it is known."""
-    counts = f"{task.completed:.0f} of {task.total:.0f} runs"
-    seconds = task.time_remaining
-    if not seconds:
-        return counts
-    time_left = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-    return f"{counts}, {time_left} left"
+def _time_left(task: Task) -> str:
+    """Return the time that is left, by the pace of the whole round; "" as long as it says little.
+
+    Time since the last run that ended counts, too, so that the estimate of a round that stands
+    still rises. Runs end in bursts, several workers at a time: the first tenth has no pace.
+    """
+    done, total, elapsed = task.completed, task.total or 0, task.elapsed or 0.0
+    if not done:
+        return STARTING if total else ""
+    if 10 * done < total or done >= total:
+        return ""
+    seconds = elapsed / done * (total - done)
+    return f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
+
+
+class _TimeColumn(ProgressColumn):
+    """What `_time_left` says, in a bar."""
+
+    def render(self, task: Task) -> Text:
+        return Text(_time_left(task))
 
 
 def _place(job: Job) -> str:

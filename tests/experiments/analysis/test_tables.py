@@ -27,6 +27,12 @@ from spherenorm_experiments.verdict import paired_difference
     [
         (Cell(97.9167, ".2f"), "97.92"),
         (Cell(97.9167, ".2f", spread=0.4811, n=5), "97.92 ± 0.48"),
+        (Cell(92.0, ".4g", spread=0.6325, n=5), "92.00 ± 0.63"),
+        (Cell(92.0, ".4g", spread=0.0996, n=5), "92.00 ± 0.10"),
+        (Cell(230.4, "+.3g", spread=31.6, n=5), "+230 ± 32"),
+        (Cell(1.0, ".4g", spread=7e-17, n=5), "1 ± 7e-17"),
+        (Cell(1.2e-6, ".4g", spread=3.45e-7, n=5), "1.2e-06 ± 3.45e-07"),
+        (Cell(92.5, ".4g", spread=0.0, n=5), "92.5 ± 0"),
         (Cell(97.9167, ".2f", spread=math.nan, n=1), "97.92"),
         (Cell(97.9167, ".2f", spread=0.4811, n=5, diverged=2), "97.92 ± 0.48 (2 diverged)"),
         (Cell(1.0101, "+.3g", interval=(1, 1.02), unit="pp"), "+1.01 [+1, +1.02] pp"),

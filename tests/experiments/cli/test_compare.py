@@ -143,3 +143,95 @@ def test_the_difference_is_of_the_score_and_a_lost_arm_has_none(tmp_path):
     gap = float(adamp["minus baseline"])
     assert gap == pytest.approx(float(adamp["score"]) - float(sgd["score"]), rel=1e-9)
     assert lost["score"] == ""
+
+
+FALLING = "spherenorm_tiny:falling"
+
+
+def test_a_recipe_with_a_schedule_of_its_own_is_refused_under_the_runs(tmp_path):
+    """It would step by the product of both. Alone, it steps as the run's own schedule does."""
+    refused = compare(tmp_path / "refused", f"sgd,{FALLING}")
+    assert refused.exit_code == 2
+    (line,) = refused.output.splitlines()
+    remedy = "--set falling:schedule=constant"
+    assert all(text in line for text in (FALLING, "StepSize.lr", "'cosine'", remedy))
+    assert not list(tmp_path.glob("refused/runs/*"))
+    constant = compare(
+        tmp_path / "all", f"sgd,{FALLING}", "--set", "schedule=constant", "--dry-run"
+    )
+    assert constant.exit_code == 0, constant.output
+
+    more = ("--set", "sgd:momentum=0.9", *remedy.split())
+    accepted = compare(tmp_path, f"sgd,{FALLING}", *more, seeds="0:2", trials=2)
+    assert accepted.exit_code == 0, accepted.output
+    tests = {"sgd": [], FALLING: []}
+    for spec, summary in stored(tmp_path):
+        assert spec.get("schedule", "cosine") == (
+            "cosine" if spec["recipe"] == "sgd" else "constant"
+        )
+        tests[spec["recipe"]].append(summary["test"])
+    assert sorted(tests[FALLING]) == pytest.approx(sorted(tests["sgd"]), rel=1e-4)
+
+
+def test_a_schedule_of_a_momentum_goes_its_own_way(tmp_path):
+    found = compare(tmp_path, "sgd,spherenorm_tiny:warmed_momentum", "--dry-run")
+    assert found.exit_code == 0, found.output
+
+
+def test_a_setting_of_one_optimizer_goes_before_that_of_all(tmp_path):
+    settings = ("momentum=0.5", "careful:momentum=0.8", "careful:epochs=1", "epochs=2")
+    more = [word for setting in settings for word in ("--set", setting)]
+    made = compare(tmp_path, f"sgd,{OWN}", *more, seeds="0:1", trials=1)
+    assert made.exit_code == 0, made.output
+    chosen = {
+        spec["recipe"]: (spec["hyper_parameters"]["momentum"], spec.get("epochs", 1))
+        for spec, _ in stored(tmp_path)
+    }
+    assert chosen == {"sgd": (0.5, 2), OWN: (0.8, 1)}
+    study = "spherenorm_tiny:TinyStudy"
+    common = ("--tier", "smoke", "--out", tmp_path / "study", "--dry-run", "--set")
+    assert invoke("run", study, *common, "sgd:schedule=constant").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--set", "--search"])
+def test_an_optimizer_has_its_name_in_the_table(tmp_path, option):
+    value = "0.2" if option == "--set" else "0.1:0.3"
+    for name in ("careful", OWN):
+        own = f"{name}:delta={value}"
+        found = compare(tmp_path, f"sgd,{OWN}", option, own, "--baseline", "careful", "--dry-run")
+        assert found.exit_code == 0, found.output
+    twice = ("careful:delta=0.2", f"{OWN}:delta=0.3")
+    found = compare(tmp_path, f"sgd,{OWN}", "--set", twice[0], "--set", twice[1], "--dry-run")
+    assert found.exit_code == 2
+    assert "twice" in found.output
+    other = "spherenorm_falling:careful"
+    for optimizers, own, right in (
+        (f"sgd,{OWN}", "carefull:delta=0.2", "did you mean careful?"),
+        (f"{OWN},{other}", "careful:delta=0.2", OWN),  # of two alike
+        (f"sgd,{OWN}", "carefull:schedule=constant", "did you mean careful?"),
+        (f"sgd,{OWN}", "careful:epoch=3", "no hyper-parameter 'epoch'"),
+    ):
+        found = compare(tmp_path, optimizers, "--set", own, "--dry-run")
+        assert found.exit_code == 2, found.output
+        assert right in found.output, found.output
+
+
+@pytest.mark.parametrize("content", ["", "word"])
+def test_data_that_cannot_be_read_are_an_error_of_a_line(tmp_path, content):
+    """Of a file that is missing, and of one for which NumPy raises a ValueError."""
+    task = "spherenorm_odd:Unreadable"
+    found = compare(tmp_path, "sgd,adamp", "--set", f"content={content}", task=task)
+    assert found.exit_code == 2
+    (line,) = found.output.splitlines()
+    assert re.search(r"'spherenorm_odd:Unreadable': .*\(spherenorm_odd.py, line \d+\)$", line)
+    assert ("no-such-file.pt" in line) == (not content)
+
+
+def test_an_error_is_told_once_with_what_to_do(tmp_path):
+    raising = "spherenorm_tiny:raising"
+    found = compare(tmp_path, f"sgd,{raising}", seeds="0:1", trials=1)
+    assert found.exit_code == 1
+    assert found.output.count("this recipe gave up") == 1
+    assert "mend what failed, then `resume` runs the rest" in found.output
+    report = invoke("report", "--out", tmp_path)
+    assert report.output.count("this recipe gave up") == 1

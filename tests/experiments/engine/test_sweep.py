@@ -111,3 +111,14 @@ def test_a_run_is_the_same_alone_among_3_and_among_7(tmp_path, task, options, re
 
 def _numbers(row):
     return {name: x for name, x in row.summary.items() if x is not None}
+
+
+def test_a_recipe_takes_the_number_of_steps_of_its_run(tmp_path):
+    """Its own cosine over these steps is the run's."""
+    own = pure("rosenbrock", {"lr": [0.001, 0.002]}, recipe="spherenorm_tiny:falling")
+    of_run = pure("rosenbrock", {"lr": [0.001, 0.002], "momentum": 0.9}, schedule="cosine")
+    rows = [executed(specs, tmp_path)[1] for specs in (own, of_run)]
+    for found, expected in zip(*rows, strict=True):
+        numbers = {name: x for name, x in expected.summary.items() if isinstance(x, float)}
+        assert numbers
+        assert {name: found.summary[name] for name in numbers} == pytest.approx(numbers, rel=1e-5)

@@ -98,7 +98,7 @@ def test_a_rising_and_a_falling_score_of_the_same_runs_are_mirrored(stores):
 def test_every_output_says_the_direction(stores):
     out, printed = stores[FALLING]
     assert "(mse, lower is better)" in printed.output
-    assert "; lower is better)" in printed.output
+    assert printed.output.count("is better") == 1
     exported = invoke("export", "--out", out).stdout
     assert re.search(r"^# .*: Scores \(mse, lower is better\)$", exported, re.MULTILINE)
     latex = invoke("export", "--out", out, "--format", "latex").stdout
