@@ -33,6 +33,7 @@ from spherenorm.optim.param_groups import (
     warn_of_unused_arguments,
 )
 from spherenorm.optim.schedules import (
+    CLOCK,
     entries_after_step,
     has_entries,
     has_new_schedules,
@@ -227,11 +228,16 @@ class RecipeOptimizer(EvalModeMixin):
         self._dispatcher.agreement.find_weights(weights, names)
 
     def _move_schedules_out_of_entries(self) -> None:
-        """Move schedules that were set as entries of a param_group to `group["schedules"]`."""
+        """Move schedules that were set as entries of a param_group to `group["schedules"]`.
+
+        An entry may also be one with which the group's recipe makes a schedule: that needs a clock.
+        """
         for group in self.param_groups:
+            states = filter(None, map(self.state.get, group["params"]))
             if has_new_schedules(group):
-                states = filter(None, map(self.state.get, group["params"]))
                 set_schedules(group, steps_taken(states))
+            elif CLOCK not in group and self._group_binder.bind(group).rule.is_scheduled:
+                group[CLOCK] = steps_taken(states)
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:

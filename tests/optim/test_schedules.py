@@ -380,3 +380,19 @@ def test_a_scheduler_of_a_rate_within_a_recipe_multiplies_it():
         optimizer.step()
         scheduler.step()
         assert before - weight.item() == pytest.approx(S.cosine(1.0, 4)(t + 1) ** 2)
+
+
+@sn.recipe
+def falling_if_told(lr=0.1, steps=None):
+    return sn.chain(sn.rules.StepSize(lr if steps is None else S.cosine(lr, steps)))
+
+
+def test_an_entry_with_which_a_recipe_makes_a_schedule_starts_a_clock():
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = sn.torch_optimizer(falling_if_told)([weight], lr=1.0)
+    optimizer.param_groups[0]["steps"] = 4
+    for t in range(4):
+        before = weight.item()
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        assert before - weight.item() == pytest.approx(S.cosine(1.0, 4)(t + 1))
