@@ -65,15 +65,18 @@ def test_the_numbers_of_the_readme_are_those_of_the_committed_runs_of_the_demo(m
     assert max(map(len, lines)) <= 80
     text = " ".join(lines)
     (first, sgd), (_, sgdp) = re.findall(r"SGDP? (\d+\.\d+) -> (\d+\.\d+)", text)
-    ratio = re.search(r"ratio (\S+) (\[\S+, \S+\])", text)
-    gap = re.search(r"SGDP - SGD: (\S+) (\[\S+, \S+\]) points: not decided, 6 seeds detect", text)
-    assert gap, "the README says that the difference in accuracy is not decided"
+    ratio, *ratio_interval = re.search(r"ratio (\S+) \[(\S+), (\S+)\]", text).groups()
+    gap = re.search(
+        r"SGDP - SGD: \+(\S+) \[(\S+), (\S+)\] points: not decided, 6 seeds detect", text
+    )
+    assert gap, "the README says that six seeds do not decide"
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"from {first} to {sgd} under SGD and to {sgdp} under SGDP" in readme
-    assert f"steps {ratio[1]} times as long {ratio[2]}" in readme
-    assert f"{gap[1]} points {gap[2]}" in readme
+    interval = "{} to {}".format(*ratio_interval)
+    assert f"are {ratio} times as long (95 % interval {interval})" in readme
+    assert "SGDP by {} points, interval {} to {}.".format(*gap.groups()) in readme
     assert f"from {first} to {sgd}, SGDP's to {sgdp}; in the second half" in readme
-    assert f"turns the weights {ratio[1]} times as far" in readme
+    assert f"turns the weights {ratio} times as far" in readme
 
 
 def test_the_picture_of_the_readme_is_drawn_from_the_committed_runs(monkeypatch):
