@@ -16,7 +16,7 @@ the test is assumed to be false.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import sympy as sp
@@ -109,7 +109,7 @@ class Facts:
             self.add_hypothesis(OPPOSITE[relation], a, b, ", so that no projection acts")
             self.tests_assumed_false.append(result)
             return sp.false
-        if relation in (sp.Eq, sp.Ne) and not self._depends_only_on_step_count(a - b):
+        if relation in (sp.Eq, sp.Ne) and not self._may_vanish_at_a_step(a - b):
             self.add_hypothesis(sp.Ne, a, b)
             return sp.false if relation is sp.Eq else sp.true
         sign = self._sampled_sign(a) if b == 0 else 0
@@ -128,13 +128,37 @@ class Facts:
             return sp.true if relation in (sp.Lt, sp.Le, sp.Ne) else sp.false
         return result
 
-    def _depends_only_on_step_count(self, x: sp.Expr) -> bool:
-        """Tell if x is a function of counters and hyper-parameters, which is 0 at some step.
+    def _may_vanish_at_a_step(self, x: sp.Expr) -> bool:
+        """Tell if x can be 0 at a step without coincidence, in one of the branches that it holds.
 
         A function of vectors, or of hyper-parameters alone, is 0 by coincidence or by choice only.
+        A function of counters and hyper-parameters is 0 at some step, and a count or a sign of
+        vectors is 0 with some probability.
         """
-        other_symbols = x.free_symbols - self.scalars
-        return bool(x.free_symbols & self.scalars) and not other_symbols - self.domains.keys()
+        return any(self._is_discrete(case) for case in self._cases(x))
+
+    def _cases(self, x: sp.Expr) -> Iterator[sp.Expr]:
+        """Yield x in each combination of the open branches that it holds."""
+        for symbol in sorted(x.free_symbols & self.open_branches.keys(), key=str):
+            meaning = self.open_branches[symbol]
+            is_choice = isinstance(meaning, sp.Piecewise)
+            for value in [piece for piece, _ in meaning.args] if is_choice else [meaning]:
+                yield from self._cases(x.xreplace({symbol: value}))
+            return
+        yield x
+
+    def _is_discrete(self, x: sp.Expr) -> bool:
+        """Tell if x is 0, or varies with counters or with steps of vectors, and not with vectors.
+
+        A function that is constant between its steps, such as a sign, is one number there.
+        """
+        steps = {f: sp.Dummy() for f in x.atoms(sp.sign, sp.floor, sp.ceiling, sp.Piecewise)}
+        symbols = x.xreplace(steps).free_symbols
+        varying_symbols = symbols - self.domains.keys()
+        return x == 0 or bool(varying_symbols) and varying_symbols <= {
+            *self.scalars,
+            *steps.values(),
+        }
 
     def _sampled_sign(self, x: sp.Expr) -> int:
         """Return 1 or -1 if an expression has this sign at all sampled points, else 0.
