@@ -184,10 +184,35 @@ class Facts:
         if self.is_in_unit_interval(symbol):
             return rng.choice([rng.random(), 1e-3, 0.999])
         if symbol in self.scalars and symbol.is_nonnegative and rng.random() < 0.5:
-            return float(rng.choice([1, 2, 9, 10**4, 10**7]))
+            return float(rng.choice([1, 2, 9, 10**4, 10**7, 0][: 5 if symbol.is_positive else 6]))
         return size if symbol.is_nonnegative else size * rng.choice([-1, 1])
 
     # Branches
+
+    def origins(self, x: sp.Basic) -> set[sp.Basic]:
+        """Return the symbols that x depends on, with those of its open branches in their place."""
+        origins, to_visit = set[sp.Basic](), set(x.free_symbols)
+        visited = set[sp.Basic]()
+        while to_visit:
+            symbol = to_visit.pop()
+            visited.add(symbol)
+            meaning = self.open_branches.get(symbol)
+            if meaning is None:
+                origins.add(symbol)
+            else:
+                to_visit |= meaning.free_symbols - visited
+        return origins
+
+    @property
+    def switches(self) -> set[sp.Basic]:
+        """The symbols that a condition of an open branch depends on."""
+        conditions = [
+            condition
+            for meaning in self.open_branches.values()
+            for choice in meaning.atoms(sp.Piecewise)
+            for _, condition in choice.args
+        ]
+        return set[sp.Basic]().union(*map(self.origins, conditions))
 
     def where(self, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp.Expr:
         """Return a or b where the condition is decided, else a symbol for the open branch."""
