@@ -385,6 +385,18 @@ def counts_signs(lr=0.1, momentum=0.5, weight_decay=0.1):
     return chain(Counts(function, names="c m"), r.HeavyBall(momentum), *last)
 
 
+def flags_a_long_gradient(lr=0.1, momentum=0.5, weight_decay=0.1):
+    """Half the direction of each unit since its first long one."""
+
+    def function(w, d, c):
+        c = torch.where(d.norm(dim=1, keepdim=True) > 2, torch.ones_like(c), c)
+        return torch.where(c > 0, 0.5 * d, d), c
+
+    keeps = Keeps(function, lambda weight: torch.zeros_like(weight[:, :1]))
+    last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    return chain(keeps, r.HeavyBall(momentum), *last)
+
+
 OWN_STATES = {
     "cycle, equal": (by_own_state(half_where(lambda c: c == 0), restart(lambda c: c >= 2)), None),
     "cycle, less": (by_own_state(half_where(lambda c: c < 2), restart(lambda c: c == 3)), None),
@@ -401,6 +413,7 @@ OWN_STATES = {
     "restarted momentum": (restarted_momentum, None),
     "decay": (decays_each_fifth, None),
     "signs of gradients": (counts_signs, None),
+    "flag of gradients": (flags_a_long_gradient, None),
     "flag": (by_own_state(half_where(lambda c: c > 0), torch.ones_like), 0.5),
     "flag, equal": (by_own_state(half_where(lambda c: c == 0), lambda c: 0 * c + 1), 1.0),
     "saturates": (

@@ -25,6 +25,8 @@ from spherenorm import Interval
 from spherenorm_theory.symbols import Indicator, Norm, StepValue, canonical_form, check_size
 
 OPPOSITE = {sp.Gt: sp.Le, sp.Le: sp.Gt, sp.Lt: sp.Ge, sp.Ge: sp.Lt, sp.Eq: sp.Ne, sp.Ne: sp.Eq}
+STEPS = sp.Dummy("steps", real=True)
+"""A function that is constant between its steps, such as a sign."""
 SIGN_SAMPLES = 60
 """Number of random points at which the sign of an expression is sampled."""
 
@@ -152,13 +154,20 @@ class Facts:
 
         A function that is constant between its steps, such as a sign, is one number there.
         """
-        steps = {f: sp.Dummy() for f in x.atoms(sp.sign, sp.floor, sp.ceiling, sp.Piecewise)}
-        symbols = x.xreplace(steps).free_symbols
-        varying_symbols = symbols - self.domains.keys()
-        return x == 0 or bool(varying_symbols) and varying_symbols <= {
-            *self.scalars,
-            *steps.values(),
-        }
+        symbols = self._symbols_between_steps(x) - self.domains.keys()
+        return x == 0 or bool(symbols) and symbols <= self.scalars | {STEPS}
+
+    def _symbols_between_steps(self, x: sp.Expr) -> set[sp.Basic]:
+        """Return the symbols that x varies with where its signs and branches stay."""
+        steps = {f: STEPS for f in x.atoms(sp.sign, sp.floor, sp.ceiling, sp.Piecewise)}
+        return x.xreplace(steps).free_symbols
+
+    def counts_vectors(self, x: sp.Expr) -> bool:
+        """Tell if x is a count, or a flag, of what vectors decide: it varies with no length."""
+        numbers = self.scalars | self.domains.keys()
+        return not self.origins(x) <= numbers and all(
+            self._symbols_between_steps(case) <= numbers | {STEPS} for case in self._cases(x)
+        )
 
     def _sampled_sign(self, x: sp.Expr) -> int:
         """Return 1 or -1 if an expression has this sign at all sampled points, else 0.

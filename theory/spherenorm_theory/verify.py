@@ -501,17 +501,17 @@ def _verify_reached_states(step: Step, view: View, shape: Shape) -> None:
     numbers = _default_numbers(traced, rng)
     options = {"plain_numbers": _accepts(traced, numbers), "numbers": numbers}
     case = draw_case(step, view, shape, "first", 17, **options)
-    cases = [case]
+    cases, by_code = [case], [case.rule.step(case.weight, case.grad, dict(case.state))]
     for _ in range(REACHED_STEPS):
-        weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
+        weight, state = by_code[-1]
         if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
             break
         grad = _draw_gradient(step, view, weight, rng)
-        case = replace(case, weight=weight, grad=grad, state=state)
-        cases.append(case)
+        cases.append(replace(case, weight=weight, grad=grad, state=state))
+        by_code.append(case.rule.step(weight, grad, dict(state)))
     assumed = [*step.facts.hypotheses]
     assumed_of_numbers = [relation for relation in assumed if _is_of_numbers(step, relation)]
-    for n, comparison in enumerate(_compare_steps(step, view, cases)):
+    for n, comparison in enumerate(_compare_with(step, view, cases, by_code)):
         if comparison is Comparison.DIFFERS:
             raise DifferenceError(
                 f"{traced.name}: the law differs from the code at step {n + 1} of a run from the "
@@ -623,6 +623,13 @@ def _compare_step(step: Step, view: View, case: Case) -> Comparison:
 def _compare_steps(step: Step, view: View, cases: Sequence[Case]) -> list[Comparison]:
     """Compare the steps of law and rule in cases of one shape, whose laws are evaluated at once."""
     by_code = [case.rule.step(case.weight, case.grad, dict(case.state)) for case in cases]
+    return _compare_with(step, view, cases, by_code)
+
+
+def _compare_with(
+    step: Step, view: View, cases: Sequence[Case], by_code: Sequence[tuple[Tensor, State]]
+) -> list[Comparison]:
+    """Compare the step of a law in cases of one shape with the steps of their rules."""
     try:
         by_law = evaluate_batch(step, view, cases)
     except ValueError as error:

@@ -125,11 +125,17 @@ def read_random_step(traced: Trace) -> Step:
 
 
 def _refuse_random_switches(step: Step) -> None:
-    """Refuse a step that a product of a gradient with a state decides, whose mean alone is 0.
+    """Refuse a step that a random product decides, whose mean alone is 0, or a count of such.
 
     Raises:
-        NoEquilibriumError: naming the branch.
+        NoEquilibriumError: naming the branch or the state.
     """
+    for atom, symbol in step.scalars.items():
+        if symbol in step.facts.switches and step.facts.counts_vectors(step.states[atom]):
+            raise NoEquilibriumError(
+                f"{step.traced.name}: the step changes with {atom}, a count of what gradients "
+                "decide, so that the norm has no stationary value"
+            )
     for symbol, meaning in step.facts.open_branches.items():
         conditions = [c for choice in meaning.atoms(sp.Piecewise) for _, c in choice.args]
         products = set[sp.Basic]().union(*map(step.facts.origins, conditions))
@@ -276,11 +282,14 @@ def drop_transients(
     if counters is None:
         counters = {step.scalars[atom] for atom in step.counters if atom in step.scalars}
     branches = {
-        symbol for symbol, x in step.facts.open_branches.items() if step.facts.origins(x) & counters
+        symbol for symbol, x in step.facts.open_branches.items() if x.free_symbols & counters
     }
-    if not expression.free_symbols & (counters | branches):
+    if not step.facts.origins(expression) & counters:
         return expression
     open_branches = expression.free_symbols & branches
+    for symbol in expression.free_symbols & step.facts.open_branches.keys() - branches:
+        if step.facts.origins(symbol) & counters:  # a branch of branches: is it decided late?
+            drop_transients(step.algebra.expand_products(symbol, open_branches=True), step, counters)
     if open_branches:
         used = set[sp.Basic]().union(*map(step.facts.origins, open_branches)) & counters
         cause = "the step count t" if {x.name for x in used} == {"t"} else (
