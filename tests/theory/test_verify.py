@@ -8,7 +8,13 @@ import torch
 
 from spherenorm import View, chain
 from spherenorm import rules as r
-from spherenorm_theory import NoEquilibriumError, TraceError, equilibrium, equilibrium_turn, norm_growth
+from spherenorm_theory import (
+    NoEquilibriumError,
+    TraceError,
+    equilibrium,
+    equilibrium_turn,
+    norm_growth,
+)
 from spherenorm_theory.evaluate import Inputs, OutsideError, evaluate
 from spherenorm_theory.facts import Facts
 from spherenorm_theory.hyper_parameters import scalar_names, substitute_inputs

@@ -155,11 +155,11 @@ class Facts:
         A function that is constant between its steps, such as a sign, is one number there.
         """
         symbols = self._symbols_between_steps(x) - self.domains.keys()
-        return x == 0 or bool(symbols) and symbols <= self.scalars | {STEPS}
+        return x == 0 or (bool(symbols) and symbols <= self.scalars | {STEPS})
 
     def _symbols_between_steps(self, x: sp.Expr) -> set[sp.Basic]:
         """Return the symbols that x varies with where its signs and branches stay."""
-        steps = {f: STEPS for f in x.atoms(sp.sign, sp.floor, sp.ceiling, sp.Piecewise)}
+        steps = dict.fromkeys(x.atoms(sp.sign, sp.floor, sp.ceiling, sp.Piecewise), STEPS)
         return x.xreplace(steps).free_symbols
 
     def counts_vectors(self, x: sp.Expr) -> bool:
@@ -193,7 +193,8 @@ class Facts:
         if self.is_in_unit_interval(symbol):
             return rng.choice([rng.random(), 1e-3, 0.999])
         if symbol in self.scalars and symbol.is_nonnegative and rng.random() < 0.5:
-            return float(rng.choice([1, 2, 9, 10**4, 10**7, 0][: 5 if symbol.is_positive else 6]))
+            start = [] if symbol.is_positive else [0]
+            return float(rng.choice([1, 2, 9, 10**4, 10**7, *start]))
         return size if symbol.is_nonnegative else size * rng.choice([-1, 1])
 
     # Branches

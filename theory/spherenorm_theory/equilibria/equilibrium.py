@@ -31,8 +31,8 @@ from spherenorm_theory.equilibria.mean_field import (
     MeanStep,
     NoEquilibriumError,
     drop_transients,
-    settle_own_states,
     read_random_step,
+    settle_own_states,
 )
 from spherenorm_theory.equilibria.stationary_point import (
     find_momenta,

@@ -251,9 +251,16 @@ def _run_own_states(
         tails |= {atom: ends[atom] for atom in settled}
         unsettled += [atom for atom in settled if np.ptp(ends[atom]) != 0]
     if unsettled:
+        states = ", ".join(sorted(unsettled))
+        uses_step_count = any("t" in map(str, own[atom].free_symbols) for atom in unsettled)
+        verb = "depends" if len(unsettled) == 1 else "depend"
+        cause = (
+            f"{states} {verb} on the step count t"
+            if uses_step_count
+            else f"the step changes with {states} for ever"
+        )
         raise NoEquilibriumError(
-            f"{traced.name}: the step changes with {', '.join(sorted(unsettled))} for ever, so "
-            "that the norm has no stationary value"
+            f"{traced.name}: {cause}, so that the norm has no stationary value"
         )
     return {atom: float(tails[atom][-1]) if atom in settled else None for atom in own}
 
@@ -289,12 +296,12 @@ def drop_transients(
     open_branches = expression.free_symbols & branches
     for symbol in expression.free_symbols & step.facts.open_branches.keys() - branches:
         if step.facts.origins(symbol) & counters:  # a branch of branches: is it decided late?
-            drop_transients(step.algebra.expand_products(symbol, open_branches=True), step, counters)
+            expanded = step.algebra.expand_products(symbol, open_branches=True)
+            drop_transients(expanded, step, counters)
     if open_branches:
         used = set[sp.Basic]().union(*map(step.facts.origins, open_branches)) & counters
-        cause = "the step count t" if {x.name for x in used} == {"t"} else (
-            f"the state {', '.join(sorted(map(str, used)))}"
-        )
+        names = sorted(map(str, used))
+        cause = "the step count t" if names == ["t"] else f"the state {', '.join(names)}"
         verb = "depends" if len(open_branches) == 1 else "depend"
         raise NoEquilibriumError(
             f"{name}: {' and '.join(sorted(map(str, open_branches)))} {verb} on {cause}, "
