@@ -160,7 +160,7 @@ class Facts:
     def _symbols_between_steps(self, x: sp.Expr) -> set[sp.Basic]:
         """Return the symbols that x varies with where its signs and branches stay."""
         steps = dict.fromkeys(x.atoms(sp.sign, sp.floor, sp.ceiling, sp.Piecewise), STEPS)
-        return x.xreplace(steps).free_symbols
+        return set(x.xreplace(steps).free_symbols)
 
     def counts_vectors(self, x: sp.Expr) -> bool:
         """Tell if x is a count, or a flag, of what vectors decide: it varies with no length."""

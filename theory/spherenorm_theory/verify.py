@@ -499,8 +499,8 @@ def _verify_reached_states(step: Step, view: View, shape: Shape) -> None:
     """
     traced, rng = step.traced, np.random.default_rng(16)
     numbers = _default_numbers(traced, rng)
-    options = {"plain_numbers": _accepts(traced, numbers), "numbers": numbers}
-    case = draw_case(step, view, shape, "first", 17, **options)
+    is_plain = _accepts(traced, numbers)
+    case = draw_case(step, view, shape, "first", 17, plain_numbers=is_plain, numbers=numbers)
     cases, by_code = [case], [case.rule.step(case.weight, case.grad, dict(case.state))]
     for _ in range(REACHED_STEPS):
         weight, state = by_code[-1]

@@ -162,7 +162,10 @@ def settle_own_states(traced: Trace) -> dict[str, sp.Expr]:
     if not own.keys() - counters:
         return {}
     runs = [_run_own_states(step, own, numbers) for numbers in _numbers_of_runs(traced)]
-    values = {atom: {run[atom] for run in runs} - {None} for atom in own.keys() - counters}
+    values = {
+        atom: {number for run in runs if (number := run[atom]) is not None}
+        for atom in own.keys() - counters
+    }
     for atom, numbers in values.items():
         if len(numbers) > 1:
             raise NoEquilibriumError(
@@ -213,14 +216,16 @@ def _run_own_states(
     """
     traced, scalars = step.traced, step.scalars
     names = {atom: name for name, atom in step.state_atoms.items()}
-    starts = [traced.starts[names[atom]] for atom in own]
-    unknown = [atom for atom, start in zip(own, starts, strict=True) if start is None]
-    if unknown:
-        raise NoEquilibriumError(f"{traced.name}: the state {unknown[0]} starts at no one number")
+    starts = dict[str, float]()
+    for atom in own:
+        start = traced.starts[names[atom]]
+        if start is None:
+            raise NoEquilibriumError(f"{traced.name}: the state {atom} starts at no one number")
+        starts[atom] = float(start)
     symbols = [scalars[atom] for atom in own]
     counters = growing_counters(step)
     growing = {scalars[atom] for atom in counters & own.keys()}
-    x = np.array([float(start) for start in starts])
+    x = np.array([*starts.values()])
 
     def run(formulas: Sequence[sp.Expr], x: Array, n_steps: int) -> Array:
         function = compile_formulas([*symbols, *numbers], formulas)
