@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -158,13 +158,13 @@ def settle_own_states(traced: Trace) -> dict[str, sp.Expr]:
         NoEquilibriumError: a state never settles, as where it counts in a cycle.
     """
     step = one_step(traced)
-    own, counters = _own_states(step), growing_counters(step)
-    if not own.keys() - counters:
+    own_states, counters = _own_states(step), growing_counters(step)
+    if not own_states.keys() - counters:
         return {}
-    runs = [_run_own_states(step, own, numbers) for numbers in _numbers_of_runs(traced)]
+    runs = [_run_own_states(step, own_states, numbers) for numbers in _numbers_of_runs(traced)]
     values = {
         atom: {number for run in runs if (number := run[atom]) is not None}
-        for atom in own.keys() - counters
+        for atom in own_states.keys() - counters
     }
     for atom, numbers in values.items():
         if len(numbers) > 1:
@@ -186,28 +186,31 @@ def growing_counters(step: Step) -> frozenset[str]:
 def _own_states(step: Step) -> dict[str, sp.Expr]:
     """Return the scalar states that change by themselves, after a step, by their atoms."""
     facts, scalars = step.facts, step.scalars
-    own = {a: x for a, x in step.states.items() if a in scalars and x != scalars[a]}
+    own_states = {a: x for a, x in step.states.items() if a in scalars and x != scalars[a]}
     constants = {*step.traced.symbols.values(), DIMENSION}
     while True:
-        known = constants | {scalars[atom] for atom in own}
-        smaller = {a: x for a, x in own.items() if facts.origins(x) <= known}
-        if len(smaller) == len(own):
-            return {a: step.algebra.expand_products(x, open_branches=True) for a, x in own.items()}
-        own = smaller
+        symbols = constants | {scalars[atom] for atom in own_states}
+        smaller = {a: x for a, x in own_states.items() if facts.origins(x) <= symbols}
+        if len(smaller) == len(own_states):
+            return {
+                a: step.algebra.expand_products(x, open_branches=True)
+                for a, x in own_states.items()
+            }
+        own_states = smaller
 
 
 def _numbers_of_runs(traced: Trace) -> list[dict[sp.Basic, float]]:
     """Return the recipe's own numbers, and others, for the symbols of a run of the own states."""
     numbers = scalars_by_name(traced.hyper_parameters)
-    own = {s: float(numbers[name]) for name, s in traced.symbols.items()}
+    defaults = {s: float(numbers[name]) for name, s in traced.symbols.items()}
     others = {
-        s: x if s in traced.given_values or x == 0 else x * OTHER_SHARE for s, x in own.items()
+        s: x if s in traced.given_values or x == 0 else x * OTHER_SHARE for s, x in defaults.items()
     }
-    return [{**own, DIMENSION: 64.0}, {**others, DIMENSION: 64.0}]
+    return [{**defaults, DIMENSION: 64.0}, {**others, DIMENSION: 64.0}]
 
 
 def _run_own_states(
-    step: Step, own: Mapping[str, sp.Expr], numbers: Mapping[sp.Basic, float]
+    step: Step, own_states: Mapping[str, sp.Expr], numbers: Mapping[sp.Basic, float]
 ) -> dict[str, float | None]:
     """Return the number at which each state settles; None where it creeps or grows.
 
@@ -217,14 +220,14 @@ def _run_own_states(
     traced, scalars = step.traced, step.scalars
     names = {atom: name for name, atom in step.state_atoms.items()}
     starts = dict[str, float]()
-    for atom in own:
+    for atom in own_states:
         start = traced.starts[names[atom]]
         if start is None:
             raise NoEquilibriumError(f"{traced.name}: the state {atom} starts at no one number")
         starts[atom] = float(start)
-    symbols = [scalars[atom] for atom in own]
+    symbols = [scalars[atom] for atom in own_states]
     counters = growing_counters(step)
-    growing = {scalars[atom] for atom in counters & own.keys()}
+    growing = {scalars[atom] for atom in counters & own_states.keys()}
     x = np.array([*starts.values()])
 
     def run(formulas: Sequence[sp.Expr], x: Array, n_steps: int) -> Array:
@@ -236,12 +239,12 @@ def _run_own_states(
         return np.array(run)
 
     for n_steps in OWN_STEPS:
-        path = run([*own.values()], x, n_steps)
-        tails = dict(zip(own, path[n_steps // 2 :].T, strict=True))
+        path = run([*own_states.values()], x, n_steps)
+        tails = dict(zip(own_states, path[n_steps // 2 :].T, strict=True))
         settled = {atom for atom, tail in tails.items() if np.ptp(tail) == 0}
         unsettled = [
             atom
-            for atom in own.keys() - counters - settled
+            for atom in own_states.keys() - counters - settled
             if scalars[atom] in step.facts.switches or not _is_monotone(tails[atom])
         ]
         if not unsettled:
@@ -249,15 +252,15 @@ def _run_own_states(
     if settled and growing:  # a branch by the step count may be far
         late = [
             drop_transients(formula, step, growing) if atom in settled else scalars[atom]
-            for atom, formula in own.items()
+            for atom, formula in own_states.items()
         ]
         path = run(late, path[-1], OWN_STEPS[0])
-        ends = dict(zip(own, path[OWN_STEPS[0] // 2 :].T, strict=True))
+        ends = dict(zip(own_states, path[OWN_STEPS[0] // 2 :].T, strict=True))
         tails |= {atom: ends[atom] for atom in settled}
         unsettled += [atom for atom in settled if np.ptp(ends[atom]) != 0]
     if unsettled:
         states = ", ".join(sorted(unsettled))
-        uses_step_count = any("t" in map(str, own[atom].free_symbols) for atom in unsettled)
+        uses_step_count = any("t" in map(str, own_states[atom].free_symbols) for atom in unsettled)
         verb = "depends" if len(unsettled) == 1 else "depend"
         cause = (
             f"{states} {verb} on the step count t"
@@ -267,7 +270,7 @@ def _run_own_states(
         raise NoEquilibriumError(
             f"{traced.name}: {cause}, so that the norm has no stationary value"
         )
-    return {atom: float(tails[atom][-1]) if atom in settled else None for atom in own}
+    return {atom: float(tails[atom][-1]) if atom in settled else None for atom in own_states}
 
 
 def _is_monotone(tail: Array) -> bool:
