@@ -317,6 +317,120 @@ def long_factor(lr=0.1, momentum=0.9):
     return chain(r.HeavyBall(momentum), LongFactor(), r.StepSize(lr))
 
 
+def number(value):
+    """A state of one number, which starts at `value`."""
+    return lambda weight: torch.full((), float(value), dtype=torch.float64)
+
+
+def by_own_state(factor, after, start=0):
+    """A factor of the direction by a state that evolves by itself."""
+
+    def function(w, d, c):
+        c = after(c)
+        return d * factor(c), c
+
+    def recipe(lr=0.1, momentum=0.5, weight_decay=0.1):
+        keeps = Keeps(function, number(start))
+        last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
+        return chain(keeps, r.HeavyBall(momentum), *last)
+
+    return recipe
+
+
+def half_where(condition):
+    return lambda c: torch.where(condition(c), 0.5, 1.0)
+
+
+def restart(is_at_end):
+    """A count that starts again."""
+    return lambda c: torch.where(is_at_end(c), torch.zeros_like(c), c + 1)
+
+
+def restarted_momentum(lr=0.1, weight_decay=0.1):
+    """A momentum that is 0 at each third step."""
+
+    def function(w, d, c, m):
+        c = torch.where(c >= 2, torch.zeros_like(c), c + 1)
+        m = d + 0.5 * torch.where(c == 0, torch.zeros_like(m), m)
+        return m, c, m
+
+    class Restarted(Keeps):
+        def init(self, weight):
+            return {"c": count(weight), "m": torch.zeros_like(weight)}
+
+    last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    return chain(Restarted(function, names="c m"), *last)
+
+
+def decays_each_fifth(lr=0.1):
+    def function(w, d, c):
+        c = torch.where(c == 4, torch.zeros_like(c), c + 1)
+        return torch.where(c == 0, d + 0.5 * w, d), c
+
+    return chain(Keeps(function), r.StepSize(lr))
+
+
+def counts_signs(lr=0.1, momentum=0.5, weight_decay=0.1):
+    """A factor after three changes of direction, of which the gradients decide."""
+
+    def function(w, d, c, m):
+        c = c + torch.where((d * m).sum() < 0, 1.0, 0.0)
+        return torch.where(c == 3, d, 0.5 * d), c, d
+
+    class Counts(Keeps):
+        def init(self, weight):
+            return {"c": count(weight), "m": torch.zeros_like(weight)}
+
+    last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    return chain(Counts(function, names="c m"), r.HeavyBall(momentum), *last)
+
+
+def flags_a_long_gradient(lr=0.1, momentum=0.5, weight_decay=0.1):
+    """Half the direction of each unit since its first long one."""
+
+    def function(w, d, c):
+        c = torch.where(d.norm(dim=1, keepdim=True) > 2, torch.ones_like(c), c)
+        return torch.where(c > 0, 0.5 * d, d), c
+
+    keeps = Keeps(function, lambda weight: torch.zeros_like(weight[:, :1]))
+    last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    return chain(keeps, r.HeavyBall(momentum), *last)
+
+
+OWN_STATES = {
+    "cycle, equal": (by_own_state(half_where(lambda c: c == 0), restart(lambda c: c >= 2)), None),
+    "cycle, less": (by_own_state(half_where(lambda c: c < 2), restart(lambda c: c == 3)), None),
+    "cycle, mod": (by_own_state(half_where(lambda c: c != 0), lambda c: (c + 1) % 3), None),
+    "long cycle": (by_own_state(half_where(lambda c: c == 0), restart(lambda c: c > 800)), None),
+    "powers": (
+        by_own_state(half_where(lambda c: c > 4), lambda c: torch.where(c < 8, 2 * c, 1.0), 1),
+        None,
+    ),
+    "toggle": (by_own_state(lambda c: 1 + c, lambda c: 1 - c), None),
+    "toggle, equal": (by_own_state(half_where(lambda c: c == 1), lambda c: 1 - c), None),
+    "toggle, above": (by_own_state(half_where(lambda c: c > 0), lambda c: 1 - c), None),
+    "sign": (by_own_state(lambda c: 2 + c, lambda c: -c, 1), None),
+    "restarted momentum": (restarted_momentum, None),
+    "decay": (decays_each_fifth, None),
+    "signs of gradients": (counts_signs, None),
+    "flag of gradients": (flags_a_long_gradient, None),
+    "flag": (by_own_state(half_where(lambda c: c > 0), torch.ones_like), 0.5),
+    "flag, equal": (by_own_state(half_where(lambda c: c == 0), lambda c: 0 * c + 1), 1.0),
+    "saturates": (
+        by_own_state(half_where(lambda c: c == 7), lambda c: (c + 1).clamp(max=7)),
+        0.5,
+    ),
+    "saturates late": (
+        by_own_state(half_where(lambda c: c >= 5), lambda c: torch.where(c < 2000, c + 1, c)),
+        0.5,
+    ),
+    "counts down": (
+        by_own_state(half_where(lambda c: c > 0), lambda c: (c - 1).clamp(min=0), 9),
+        1.0,
+    ),
+}
+"""Recipes by a state of their own, and the factor that is left in the end; None without an end."""
+
 averaged_capped = sn.wrappers.averaged(capped)
 turned_capped = sn.wrappers.rotational(capped)
 sphere_capped = sn.wrappers.hyperball(capped)

@@ -17,6 +17,7 @@ from spherenorm_theory import (
     run_law,
 )
 from tests.harness import refuses
+from tests.theory.adversaries import decays_each_fifth
 
 
 def network():
@@ -45,6 +46,16 @@ def test_the_law_of_a_projected_run_is_its_norm():
     assert all(abs(m.predicted / m.norm - 1) < 1e-12 for m in measurements)
     retention = 1 - 0.1 * 0.1 * 0.1 / (1 - 0.9)  # not a law without its decay
     assert all(abs(m.predicted / retention / m.norm - 1) > 1e-3 for m in measurements)
+
+
+def test_a_decay_by_a_counter_of_its_own_is_not_predicted():
+    weight = nn.Parameter(torch.eye(2, dtype=torch.float64))
+    optimizer = sn.torch_optimizer(sn.recipe(decays_each_fifth))([weight], lr=0.1)
+    with sn.probe(optimizer, every=1, law=run_law(optimizer)) as probe:
+        for _ in range(6):
+            weight.grad = weight.detach().flip(0) * torch.tensor([[1.0], [-1.0]])
+            optimizer.step()
+    assert all(math.isnan(m.predicted) for m in probe.measurements)
 
 
 def warm_up(optimizer):

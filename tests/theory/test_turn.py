@@ -198,7 +198,7 @@ def test_a_count_that_falls_is_not_taken_for_one_that_grows():
         rules = sn.rules.HeavyBall(momentum), sn.rules.DecoupledDecay(weight_decay)
         return sn.chain(*rules, scale, sn.rules.StepSize(lr))
 
-    with refuses("do not become stationary", by=NoEquilibriumError):
+    with refuses("for ever", by=NoEquilibriumError):
         equilibrium_turn(recipe)
 
 

@@ -8,8 +8,15 @@ import torch
 
 from spherenorm import View, chain
 from spherenorm import rules as r
-from spherenorm_theory import TraceError, equilibrium, equilibrium_turn, norm_growth
+from spherenorm_theory import (
+    NoEquilibriumError,
+    TraceError,
+    equilibrium,
+    equilibrium_turn,
+    norm_growth,
+)
 from spherenorm_theory.evaluate import Inputs, OutsideError, evaluate
+from spherenorm_theory.facts import Facts
 from spherenorm_theory.hyper_parameters import scalar_names, substitute_inputs
 from tests.harness import refuses
 from tests.harness.tables import mostly_long
@@ -92,6 +99,39 @@ def test_a_decay_at_some_steps_is_a_branch():
     assert "mod 7 = 0" in str(law)
     assert law.kappa != 0
     assert law.closed_form() is None
+
+
+def constant(factor):
+    return adversaries.by_own_state(lambda c: c, lambda c: c, factor)
+
+
+OWN_STATES = [pytest.param(*row, id=name) for name, row in adversaries.OWN_STATES.items()]
+
+
+@pytest.mark.parametrize(("recipe", "factor"), mostly_long(OWN_STATES, kept=5))
+def test_a_condition_on_a_state_of_its_own_is_assumed_by_no_law(recipe, factor):
+    """Each step of a run is inside of the law; where the state settles, so does the norm."""
+    law = norm_growth(recipe)
+    n_numbers = 1 + len(law.step.state_atoms)
+    errors = [*differences(law, recipe, {}, n_steps=20)]
+    assert len(errors) == 20 * n_numbers
+    assert max(errors) < 1e-9
+    if factor is None:
+        for derive in (equilibrium, equilibrium_turn):
+            with pytest.raises(NoEquilibriumError, match=r"stationary value|for ever"):
+                derive(recipe)
+        return
+    end = constant(factor)
+    assert equilibrium(recipe).fourth_power == equilibrium(end).fourth_power
+    assert equilibrium_turn(recipe) == pytest.approx(equilibrium_turn(end), rel=1e-9)
+
+
+def test_a_law_that_assumes_a_state_away_differs_from_a_run(monkeypatch):
+    """Runs from the start are compared: no draw would have the numbers of a counter."""
+    monkeypatch.setattr(Facts, "_may_vanish_at_a_step", lambda *_: False)
+    for recipe in (adversaries.decays_each_fifth, adversaries.restarted_momentum):
+        with refuses("the law assumes", "of a run", by=TraceError):
+            norm_growth(recipe)
 
 
 def cap_beyond_all_draws(recipe, **settings):

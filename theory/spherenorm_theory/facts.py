@@ -16,7 +16,7 @@ the test is assumed to be false.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import sympy as sp
@@ -25,6 +25,8 @@ from spherenorm import Interval
 from spherenorm_theory.symbols import Indicator, Norm, StepValue, canonical_form, check_size
 
 OPPOSITE = {sp.Gt: sp.Le, sp.Le: sp.Gt, sp.Lt: sp.Ge, sp.Ge: sp.Lt, sp.Eq: sp.Ne, sp.Ne: sp.Eq}
+STEPS = sp.Dummy("steps", real=True)
+"""A function that is constant between its steps, such as a sign."""
 SIGN_SAMPLES = 60
 """Number of random points at which the sign of an expression is sampled."""
 
@@ -109,7 +111,7 @@ class Facts:
             self.add_hypothesis(OPPOSITE[relation], a, b, ", so that no projection acts")
             self.tests_assumed_false.append(result)
             return sp.false
-        if relation in (sp.Eq, sp.Ne) and not self._depends_only_on_step_count(a - b):
+        if relation in (sp.Eq, sp.Ne) and not self._may_vanish_at_a_step(a - b):
             self.add_hypothesis(sp.Ne, a, b)
             return sp.false if relation is sp.Eq else sp.true
         sign = self._sampled_sign(a) if b == 0 else 0
@@ -128,13 +130,44 @@ class Facts:
             return sp.true if relation in (sp.Lt, sp.Le, sp.Ne) else sp.false
         return result
 
-    def _depends_only_on_step_count(self, x: sp.Expr) -> bool:
-        """Tell if x is a function of counters and hyper-parameters, which is 0 at some step.
+    def _may_vanish_at_a_step(self, x: sp.Expr) -> bool:
+        """Tell if x can be 0 at a step without coincidence, in one of the branches that it holds.
 
         A function of vectors, or of hyper-parameters alone, is 0 by coincidence or by choice only.
+        A function of counters and hyper-parameters is 0 at some step, and a count or a sign of
+        vectors is 0 with some probability.
         """
-        other_symbols = x.free_symbols - self.scalars
-        return bool(x.free_symbols & self.scalars) and not other_symbols - self.domains.keys()
+        return any(self._is_discrete(case) for case in self._cases(x))
+
+    def _cases(self, x: sp.Expr) -> Iterator[sp.Expr]:
+        """Yield x in each combination of the open branches that it holds."""
+        for symbol in sorted(x.free_symbols & self.open_branches.keys(), key=str):
+            meaning = self.open_branches[symbol]
+            is_choice = isinstance(meaning, sp.Piecewise)
+            for value in [piece for piece, _ in meaning.args] if is_choice else [meaning]:
+                yield from self._cases(x.xreplace({symbol: value}))
+            return
+        yield x
+
+    def _is_discrete(self, x: sp.Expr) -> bool:
+        """Tell if x is 0, or varies with counters or with steps of vectors, and not with vectors.
+
+        A function that is constant between its steps, such as a sign, is one number there.
+        """
+        symbols = self._symbols_between_steps(x) - self.domains.keys()
+        return x == 0 or (bool(symbols) and symbols <= self.scalars | {STEPS})
+
+    def _symbols_between_steps(self, x: sp.Expr) -> set[sp.Basic]:
+        """Return the symbols that x varies with where its signs and branches stay."""
+        steps = dict.fromkeys(x.atoms(sp.sign, sp.floor, sp.ceiling, sp.Piecewise), STEPS)
+        return set(x.xreplace(steps).free_symbols)
+
+    def counts_vectors(self, x: sp.Expr) -> bool:
+        """Tell if x is a count, or a flag, of what vectors decide: it varies with no length."""
+        numbers = self.scalars | self.domains.keys()
+        return not self.origins(x) <= numbers and all(
+            self._symbols_between_steps(case) <= numbers | {STEPS} for case in self._cases(x)
+        )
 
     def _sampled_sign(self, x: sp.Expr) -> int:
         """Return 1 or -1 if an expression has this sign at all sampled points, else 0.
@@ -160,10 +193,36 @@ class Facts:
         if self.is_in_unit_interval(symbol):
             return rng.choice([rng.random(), 1e-3, 0.999])
         if symbol in self.scalars and symbol.is_nonnegative and rng.random() < 0.5:
-            return float(rng.choice([1, 2, 9, 10**4, 10**7]))
+            start = [] if symbol.is_positive else [0]
+            return float(rng.choice([1, 2, 9, 10**4, 10**7, *start]))
         return size if symbol.is_nonnegative else size * rng.choice([-1, 1])
 
     # Branches
+
+    def origins(self, x: sp.Basic) -> set[sp.Basic]:
+        """Return the symbols that x depends on, with those of its open branches in their place."""
+        origins, to_visit = set[sp.Basic](), set(x.free_symbols)
+        visited = set[sp.Basic]()
+        while to_visit:
+            symbol = to_visit.pop()
+            visited.add(symbol)
+            meaning = self.open_branches.get(symbol)
+            if meaning is None:
+                origins.add(symbol)
+            else:
+                to_visit |= meaning.free_symbols - visited
+        return origins
+
+    @property
+    def switches(self) -> set[sp.Basic]:
+        """The symbols that a condition of an open branch depends on."""
+        conditions = [
+            condition
+            for meaning in self.open_branches.values()
+            for choice in meaning.atoms(sp.Piecewise)
+            for _, condition in choice.args
+        ]
+        return set[sp.Basic]().union(*map(self.origins, conditions))
 
     def where(self, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp.Expr:
         """Return a or b where the condition is decided, else a symbol for the open branch."""

@@ -175,6 +175,7 @@ def one_step(
     scale_invariant: bool = True,
     orthogonal: tuple[tuple[str, str], ...] = (),
     mean_field: bool = False,
+    settled: Mapping[str, sp.Expr] | None = None,
     **hyper_parameters: Any,
 ) -> Step:
     """Return the step of `recipe` on symbols, from any state that earlier steps can leave.
@@ -190,6 +191,7 @@ def one_step(
         orthogonal: further pairs of atoms whose product is 0, such as ("w", "m").
         mean_field: replace entrywise products by their means; see
             `spherenorm_theory.vectors.VectorAlgebra`.
+        settled: the scalar states that have settled after many steps, each with its number.
         **hyper_parameters: values at which hyper-parameters are fixed.
 
     Raises:
@@ -203,7 +205,7 @@ def one_step(
     traced = trace(recipe, **hyper_parameters)
     scalar_states, products = traced.scalar_states, dict.fromkeys(orthogonal, sp.S.Zero)
     if mean_field:  # an average of squares is one number in the mean field
-        linear = one_step(traced, scale_invariant=scale_invariant)
+        linear = one_step(traced, scale_invariant=scale_invariant, settled=settled)
         names = (*scalar_states, *traced.opaque_states)
         other_atoms = {*linear.buffers, *(linear.state_atoms[name] for name in names)}
         averages = [name for name, atom in linear.state_atoms.items() if atom not in other_atoms]
@@ -212,8 +214,10 @@ def one_step(
         products["w", "g"] = sp.S.Zero
     signs = _signs_at_start(traced, scalar_states)
 
+    late_values = dict(settled or {})
+
     def interpret_step(values: Mapping[str, sp.Expr]) -> Step:
-        return _interpret(traced, signs, values, products, mean_field)
+        return _interpret(traced, signs, {**values, **late_values}, products, mean_field)
 
     step = interpret_step({})
     # A momentum of entrywise functions of gradients has no mean that is one number.
@@ -224,12 +228,16 @@ def one_step(
     while weaker := {
         name: NEXT_WEAKER_SIGN[sign]
         for name, sign in signs.items()
-        if not _preserves_sign(step, name, sign)
+        if name not in late_values and not _preserves_sign(step, name, sign)
     }:
         signs |= weaker
         step = interpret_step({})
     starts = {name: traced.starts[name] for name in traced.scalar_states}
-    values = {name: value for name, value in starts.items() if value is not None}
+    values = {
+        name: value
+        for name, value in starts.items()
+        if value is not None and name not in late_values
+    }
     while values:
         candidate = interpret_step(values)
         unchanged = {
@@ -298,7 +306,8 @@ def _interpret(
         scalar = values.get(name, symbols.get(name))
         inputs.append(Vector.atom(atoms[name]) if scalar is None else scalar)
     for name, value in values.items():
-        facts.add_hypothesis(sp.Eq, symbols[name], value, ", as at the start")
+        words = "at the start" if value == traced.starts[name] else "after many steps"
+        facts.add_hypothesis(sp.Eq, symbols[name], value, f", as {words}")
     weight, *states = interpret(traced.record, algebra, inputs)
     after = dict(zip(atoms.values(), states, strict=True))
     scalars = {atoms[name]: symbol for name, symbol in symbols.items()}

@@ -40,6 +40,7 @@ from spherenorm_theory.evaluate import (
     check_assumptions,
     evaluate_batch,
     read_step,
+    read_units,
 )
 from spherenorm_theory.hyper_parameters import scalar_names, scalars_by_name
 from spherenorm_theory.opaque_rules import scale_of
@@ -65,6 +66,8 @@ RADIAL_COEFFICIENT = 2.0
 """Radial part of a gradient that no test takes for an orthogonal one."""
 STEPS_BEFORE = {"first": 0, "any": 1, "later": 3}
 """Steps before the compared one, by the kind of its state: the first, any, one that steps leave."""
+REACHED_STEPS = 12
+"""Steps from the start after each of which law and code are compared."""
 MAX_RUN_NORM = 100.0
 """Norm at which a run ends, as large numbers cancel."""
 RUN_STEPS = 6
@@ -149,6 +152,7 @@ def verify_against_code(law: NormLaw, claims: Sequence[Claim]) -> VerifiedDomain
     views = traced.views or (View(0), View(None))
     _refuse_defaults_outside(step)
     _verify_one_unit(step)
+    _verify_reached_states(step, *_one_unit(traced))
     closed_form_verified = verify_claims_on_run(law, claims)
     for view in views:
         if _agrees_at_shapes(step, view, MULTI_UNIT_SHAPES):
@@ -485,6 +489,54 @@ def _verify_one_unit(step: Step) -> None:
             )
 
 
+def _verify_reached_states(step: Step, view: View, shape: Shape) -> None:
+    """Compare consecutive steps of a run from the start, at the recipe's own numbers.
+
+    A drawn state seldom is one that a rule's own counter reaches, at which a branch acts.
+
+    Raises:
+        DifferenceError: they differ, or a step leaves a state that the law assumes away.
+    """
+    traced, rng = step.traced, np.random.default_rng(16)
+    numbers = _default_numbers(traced, rng)
+    is_plain = _accepts(traced, numbers)
+    case = draw_case(step, view, shape, "first", 17, plain_numbers=is_plain, numbers=numbers)
+    cases, by_code = [case], [case.rule.step(case.weight, case.grad, dict(case.state))]
+    for _ in range(REACHED_STEPS):
+        weight, state = by_code[-1]
+        if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
+            break
+        grad = _draw_gradient(step, view, weight, rng)
+        cases.append(replace(case, weight=weight, grad=grad, state=state))
+        by_code.append(case.rule.step(weight, grad, dict(state)))
+    # A state that stays as at the start does so up to rounding, which the first step shows.
+    assumed = [x for x in step.facts.hypotheses if not isinstance(x, sp.Eq)]
+    assumed_of_numbers = [relation for relation in assumed if _is_of_numbers(step, relation)]
+    for n, comparison in enumerate(_compare_with(step, view, cases, by_code)):
+        if comparison is Comparison.DIFFERS:
+            raise DifferenceError(
+                f"{traced.name}: the law differs from the code at step {n + 1} of a run from the "
+                "start, at the recipe's own numbers"
+            )
+        if comparison is Comparison.AGREES or n == 0:  # an average of squares starts at 0
+            continue
+        values = read_units(step, view, cases[n])
+        # A momentum of an earlier momentum is 0 for some steps.
+        for relation in assumed if n > REACHED_STEPS // 2 else assumed_of_numbers:
+            if not np.all(values.scalar(relation)):
+                raise DifferenceError(
+                    f"{traced.name}: the law assumes {show(relation)}, which step {n} of a run "
+                    "does not leave so"
+                )
+
+
+def _is_of_numbers(step: Step, relation: sp.Rel) -> bool:
+    """Tell if a hypothesis is about states of one number and hyper-parameters alone."""
+    scalars = step.facts.scalars
+    origins = step.facts.origins(relation)
+    return bool(origins & scalars) and origins <= scalars | step.facts.domains.keys()
+
+
 @dataclass(frozen=True)
 class _Draw:
     """The arguments of `draw_case` beside step, view and shape."""
@@ -572,6 +624,13 @@ def _compare_step(step: Step, view: View, case: Case) -> Comparison:
 def _compare_steps(step: Step, view: View, cases: Sequence[Case]) -> list[Comparison]:
     """Compare the steps of law and rule in cases of one shape, whose laws are evaluated at once."""
     by_code = [case.rule.step(case.weight, case.grad, dict(case.state)) for case in cases]
+    return _compare_with(step, view, cases, by_code)
+
+
+def _compare_with(
+    step: Step, view: View, cases: Sequence[Case], by_code: Sequence[tuple[Tensor, State]]
+) -> list[Comparison]:
+    """Compare the step of a law in cases of one shape with the steps of their rules."""
     try:
         by_law = evaluate_batch(step, view, cases)
     except ValueError as error:

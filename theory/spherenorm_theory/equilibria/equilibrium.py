@@ -32,6 +32,7 @@ from spherenorm_theory.equilibria.mean_field import (
     NoEquilibriumError,
     drop_transients,
     read_random_step,
+    settle_own_states,
 )
 from spherenorm_theory.equilibria.stationary_point import (
     find_momenta,
@@ -40,10 +41,10 @@ from spherenorm_theory.equilibria.stationary_point import (
     stationary_gradient,
 )
 from spherenorm_theory.hyper_parameters import static_arguments_of_run
-from spherenorm_theory.norm_law import NormLaw, norm_growth, verified_trace
+from spherenorm_theory.norm_law import NormLaw, derive_law, norm_growth, verified_trace
 from spherenorm_theory.opaque_rules import RANK, SCALE, SHARE
 from spherenorm_theory.printing import Part, Phrase, Proposition, enumerated, pieces, show, words
-from spherenorm_theory.step import GAMMA, S
+from spherenorm_theory.step import GAMMA, S, one_step
 from spherenorm_theory.symbols import (
     DIMENSION,
     GrowthError,
@@ -334,15 +335,27 @@ def mean_step(traced: Trace) -> MeanStep | HomogeneousStep:
     Raises:
         NoEquilibriumError: it is neither along a direction of degree 0 nor linear in gradients.
     """
-    return HomogeneousStep.of(norm_growth(traced).step) or MeanStep(read_random_step(traced))
+    return HomogeneousStep.of(_late_law(traced).step) or MeanStep(read_random_step(traced))
+
+
+@cache
+def _late_law(traced: Trace) -> NormLaw:
+    """Return the law after many steps, with the numbers of the states that have settled.
+
+    Raises:
+        NoEquilibriumError: a state that evolves by itself never settles.
+    """
+    law, settled = norm_growth(traced), settle_own_states(traced)
+    return derive_law(one_step(traced, settled=settled)) if settled else law
 
 
 @cache
 def _equilibrium(traced: Trace) -> Equilibrium:
     """Derive the equilibrium of a trace whose law agrees with its code."""
-    law, name = norm_growth(traced), traced.name
-    if law.sets_norm:
+    name = traced.name
+    if norm_growth(traced).sets_norm:
         raise NoEquilibriumError(f"{name}: the norm never changes")
+    law = _late_law(traced)
     if law.kappa == 0 and law.cross == 0:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     mean = mean_step(traced)
@@ -628,7 +641,10 @@ def growth_ratio(recipe: str | Recipe | Trace | NormLaw, **hyper_parameters: Any
         return sp.S.Zero
     if law.cross == 0:
         return sp.S.One
-    retention, cross = (drop_transients(x, law.step) for x in (1 - law.kappa, law.cross))
+    late_law = _late_law(law.step.traced)
+    retention, cross = (
+        drop_transients(x, late_law.step) for x in (1 - late_law.kappa, late_law.cross)
+    )
     stationary = stationary_momenta(law)
     relative_cross = cross.subs(stationary) / S.subs(stationary)
     return normalize_signs(sp.cancel(1 + 2 * retention * relative_cross))
@@ -641,4 +657,5 @@ def stationary_momenta(law: NormLaw) -> dict[sp.Expr, sp.Expr]:
         NoEquilibriumError: they have no closed form.
     """
     mean = MeanStep(read_random_step(law.step.traced))
-    return find_momenta(mean, drop_transients(law.kappa, law.step))
+    late_law = _late_law(law.step.traced)
+    return find_momenta(mean, drop_transients(late_law.kappa, late_law.step))

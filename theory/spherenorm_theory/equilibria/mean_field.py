@@ -15,16 +15,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
 from spherenorm_theory.evaluate import Array
+from spherenorm_theory.hyper_parameters import scalars_by_name
 from spherenorm_theory.printing import names_in, show
 from spherenorm_theory.step import Step, one_step
-from spherenorm_theory.symbols import DIMENSION, Norm, Vector, product
+from spherenorm_theory.symbols import DIMENSION, Inner, Norm, Vector, exact, product
 from spherenorm_theory.tracing import Trace
 
 
@@ -61,6 +62,12 @@ class SolverOptions:
 OPTIONS = SolverOptions()
 
 
+OWN_STEPS = (600, 30_000)
+"""Steps after which a state that evolves by itself has settled: soon, or late."""
+OTHER_SHARE = 0.7
+"""Share of the recipe's own numbers at which its own states are run again."""
+
+
 class NoEquilibriumError(ValueError):
     """The norm of a recipe has no equilibrium, or none in closed form.
 
@@ -81,8 +88,11 @@ def read_random_step(traced: Trace) -> Step:
 
     States that no later weight depends on, such as an average of weights, are left out.
     """
-    pairs = tuple((m, "g") for m in one_step(traced).buffers)
-    step = one_step(traced, mean_field=True, orthogonal=pairs)
+    settled = settle_own_states(traced)
+    late = one_step(traced, settled=settled)
+    _refuse_random_switches(late)
+    pairs = tuple((m, "g") for m in late.buffers)
+    step = one_step(traced, mean_field=True, orthogonal=pairs, settled=settled)
 
     def without_transients(x: Any) -> Any:
         if isinstance(x, Vector):
@@ -114,6 +124,161 @@ def read_random_step(traced: Trace) -> Step:
     return replace(step, weight=weight, states=needed_states, algebra=algebra)
 
 
+def _refuse_random_switches(step: Step) -> None:
+    """Refuse a step that a random product decides, whose mean alone is 0, or a count of such.
+
+    Raises:
+        NoEquilibriumError: naming the branch or the state.
+    """
+    for atom, symbol in step.scalars.items():
+        if symbol in step.facts.switches and step.facts.counts_vectors(step.states[atom]):
+            raise NoEquilibriumError(
+                f"{step.traced.name}: the step changes with {atom}, a count of what gradients "
+                "decide, so that the norm has no stationary value"
+            )
+    for symbol, meaning in step.facts.open_branches.items():
+        conditions = [c for choice in meaning.atoms(sp.Piecewise) for _, c in choice.args]
+        products = set[sp.Basic]().union(*map(step.facts.origins, conditions))
+        if any(isinstance(x, Inner) and "g" in (x.a, x.b) for x in products):
+            raise NoEquilibriumError(
+                f"{step.traced.name}: {symbol} depends on the sign of a random product, so that "
+                "the norm has no stationary value"
+            )
+
+
+@cache
+def settle_own_states(traced: Trace) -> dict[str, sp.Expr]:
+    """Return the numbers at which the states settle that evolve by themselves, by name.
+
+    Such a state depends on no weight and no gradient: a counter that starts again or saturates, a
+    flag, a sign that alternates. Its own recursion is run from the start. A state that grows at
+    each step is left to `drop_transients`, and so is one that creeps towards a limit.
+
+    Raises:
+        NoEquilibriumError: a state never settles, as where it counts in a cycle.
+    """
+    step = one_step(traced)
+    own_states, counters = _own_states(step), growing_counters(step)
+    if not own_states.keys() - counters:
+        return {}
+    runs = [_run_own_states(step, own_states, numbers) for numbers in _numbers_of_runs(traced)]
+    values = {
+        atom: {number for run in runs if (number := run[atom]) is not None}
+        for atom in own_states.keys() - counters
+    }
+    for atom, numbers in values.items():
+        if len(numbers) > 1:
+            raise NoEquilibriumError(
+                f"{traced.name}: the state {atom} settles at a number that depends on the "
+                "hyper-parameters, so that no one law stands for all"
+            )
+    names = {atom: name for name, atom in step.state_atoms.items()}
+    return {names[atom]: exact(*numbers) for atom, numbers in values.items() if numbers}
+
+
+def growing_counters(step: Step) -> frozenset[str]:
+    """Return the states to which each step adds a positive number, by their atoms."""
+    states, scalars = step.states, step.scalars
+    increments = {atom: states[atom] - scalars[atom] for atom in states if atom in scalars}
+    return frozenset(a for a, x in increments.items() if x.is_number and x.is_positive)
+
+
+def _own_states(step: Step) -> dict[str, sp.Expr]:
+    """Return the scalar states that change by themselves, after a step, by their atoms."""
+    facts, scalars = step.facts, step.scalars
+    own_states = {a: x for a, x in step.states.items() if a in scalars and x != scalars[a]}
+    constants = {*step.traced.symbols.values(), DIMENSION}
+    while True:
+        symbols = constants | {scalars[atom] for atom in own_states}
+        smaller = {a: x for a, x in own_states.items() if facts.origins(x) <= symbols}
+        if len(smaller) == len(own_states):
+            return {
+                a: step.algebra.expand_products(x, open_branches=True)
+                for a, x in own_states.items()
+            }
+        own_states = smaller
+
+
+def _numbers_of_runs(traced: Trace) -> list[dict[sp.Basic, float]]:
+    """Return the recipe's own numbers, and others, for the symbols of a run of the own states."""
+    numbers = scalars_by_name(traced.hyper_parameters)
+    defaults = {s: float(numbers[name]) for name, s in traced.symbols.items()}
+    others = {
+        s: x if s in traced.given_values or x == 0 else x * OTHER_SHARE for s, x in defaults.items()
+    }
+    return [{**defaults, DIMENSION: 64.0}, {**others, DIMENSION: 64.0}]
+
+
+def _run_own_states(
+    step: Step, own_states: Mapping[str, sp.Expr], numbers: Mapping[sp.Basic, float]
+) -> dict[str, float | None]:
+    """Return the number at which each state settles; None where it creeps or grows.
+
+    Raises:
+        NoEquilibriumError: a state that decides a branch, or alternates, never settles.
+    """
+    traced, scalars = step.traced, step.scalars
+    names = {atom: name for name, atom in step.state_atoms.items()}
+    starts = dict[str, float]()
+    for atom in own_states:
+        start = traced.starts[names[atom]]
+        if start is None:
+            raise NoEquilibriumError(f"{traced.name}: the state {atom} starts at no one number")
+        starts[atom] = float(start)
+    symbols = [scalars[atom] for atom in own_states]
+    counters = growing_counters(step)
+    growing = {scalars[atom] for atom in counters & own_states.keys()}
+    x = np.array([*starts.values()])
+
+    def run(formulas: Sequence[sp.Expr], x: Array, n_steps: int) -> Array:
+        function = compile_formulas([*symbols, *numbers], formulas)
+        run = [x]
+        with np.errstate(all="ignore"):
+            for _ in range(n_steps):
+                run.append(np.array(function(*run[-1], *numbers.values()), dtype=float))
+        return np.array(run)
+
+    for n_steps in OWN_STEPS:
+        path = run([*own_states.values()], x, n_steps)
+        tails = dict(zip(own_states, path[n_steps // 2 :].T, strict=True))
+        settled = {atom for atom, tail in tails.items() if np.ptp(tail) == 0}
+        unsettled = [
+            atom
+            for atom in own_states.keys() - counters - settled
+            if scalars[atom] in step.facts.switches or not _is_monotone(tails[atom])
+        ]
+        if not unsettled:
+            break
+    if settled and growing:  # a branch by the step count may be far
+        late = [
+            drop_transients(formula, step, growing) if atom in settled else scalars[atom]
+            for atom, formula in own_states.items()
+        ]
+        path = run(late, path[-1], OWN_STEPS[0])
+        ends = dict(zip(own_states, path[OWN_STEPS[0] // 2 :].T, strict=True))
+        tails |= {atom: ends[atom] for atom in settled}
+        unsettled += [atom for atom in settled if np.ptp(ends[atom]) != 0]
+    if unsettled:
+        states = ", ".join(sorted(unsettled))
+        uses_step_count = any("t" in map(str, own_states[atom].free_symbols) for atom in unsettled)
+        verb = "depends" if len(unsettled) == 1 else "depend"
+        cause = (
+            f"{states} {verb} on the step count t"
+            if uses_step_count
+            else f"the step changes with {states} for ever"
+        )
+        raise NoEquilibriumError(
+            f"{traced.name}: {cause}, so that the norm has no stationary value"
+        )
+    return {atom: float(tails[atom][-1]) if atom in settled else None for atom in own_states}
+
+
+def _is_monotone(tail: Array) -> bool:
+    """Tell if a state only rises, or only falls."""
+    changes = np.diff(tail)
+    return bool((changes >= 0).all() or (changes <= 0).all())
+
+
 def drop_transients(
     expression: sp.Expr, step: Step, counters: AbstractSet[sp.Symbol] | None = None
 ) -> sp.Expr:
@@ -134,13 +299,20 @@ def drop_transients(
     branches = {
         symbol for symbol, x in step.facts.open_branches.items() if x.free_symbols & counters
     }
-    if not expression.free_symbols & (counters | branches):
+    if not step.facts.origins(expression) & counters:
         return expression
     open_branches = expression.free_symbols & branches
+    for symbol in expression.free_symbols & step.facts.open_branches.keys() - branches:
+        if step.facts.origins(symbol) & counters:  # a branch of branches: is it decided late?
+            expanded = step.algebra.expand_products(symbol, open_branches=True)
+            drop_transients(expanded, step, counters)
     if open_branches:
+        used = set[sp.Basic]().union(*map(step.facts.origins, open_branches)) & counters
+        names = sorted(map(str, used))
+        cause = "the step count t" if names == ["t"] else f"the state {', '.join(names)}"
         verb = "depends" if len(open_branches) == 1 else "depend"
         raise NoEquilibriumError(
-            f"{name}: {' and '.join(sorted(map(str, open_branches)))} {verb} on the step count t, "
+            f"{name}: {' and '.join(sorted(map(str, open_branches)))} {verb} on {cause}, "
             "so that the norm has no stationary value"
         )
     powers = {p for p in expression.atoms(sp.Pow) if p.exp.free_symbols & counters}
@@ -229,17 +401,10 @@ class MeanStep:
     # In numbers
 
     @cached_property
-    def _growing_counters(self) -> frozenset[str]:
-        """The states to which each step adds a positive number, by their atoms."""
-        states, scalars = self.step.states, self.step.scalars
-        increments = {atom: states[atom] - scalars[atom] for atom in states if atom in scalars}
-        return frozenset(a for a, x in increments.items() if x.is_number and x.is_positive)
-
-    @cached_property
     def _scalar_atoms(self) -> list[str]:
         """The states of one number that may become stationary."""
         numbers = [atom for atom in self.step.states if atom in self.step.scalars]
-        return [atom for atom in numbers if atom not in self._growing_counters]
+        return [atom for atom in numbers if atom not in growing_counters(self.step)]
 
     @cached_property
     def _function(self) -> Callable[..., list[float]]:
@@ -253,7 +418,7 @@ class MeanStep:
         symbols = [Norm(a) if a == b else product(a, b) for a, b in self.pairs]
         symbols += [*(step.scalars[atom] for atom in self._scalar_atoms), Norm("g")]
         symbols += [*step.traced.symbols.values(), DIMENSION]
-        counters = {step.scalars[atom] for atom in self._growing_counters}
+        counters = {step.scalars[atom] for atom in growing_counters(self.step)}
         expanded = [
             drop_transients(step.algebra.expand_products(x, open_branches=True), step, counters)
             for x in results
