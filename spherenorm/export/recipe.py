@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.export.expressions import UnsupportedOpError
-from spherenorm.export.functions import FunctionWriter, Trace, random_tensor
+from spherenorm.export.functions import FunctionWriter, JointTrace, random_tensor
 from spherenorm.numerics import safe_divide
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
@@ -238,7 +238,7 @@ class ExportedRecipe:
         recipe, arguments = self.bound.recipe, self._traced_arguments
         step_arguments = "weight, grad, state, group"
         try:
-            traces = [Trace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]
+            traces = [JointTrace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]
             functions = {f"init_{kind.name}(weight, group)": FunctionWriter(traces, "init").body()}
             if self.has_sums:
                 terms = FunctionWriter(traces, "terms").body()
