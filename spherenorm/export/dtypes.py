@@ -79,7 +79,7 @@ def join_calls(
     double: Sequence[Call], single: Sequence[Call], outputs: Iterable[Pair], known: Iterable[Pair],
     constants: tuple[Mapping[TensorRef, Any], Mapping[TensorRef, Any]],
 ) -> list[JointCall]:
-    """Return the calls of two records, each conversion before the first call that needs it.
+    """Return the calls of two records in order.
 
     Args:
         double, single: the calls recorded in float64 and in float32.
@@ -93,7 +93,7 @@ def join_calls(
     joiner = _Joiner(double, single, known, constants)
     for output in outputs:
         joiner.pair(output.double, output.single)
-    return joiner.calls
+    return [call for _, call in sorted(joiner.calls, key=lambda item: item[0])]
 
 
 class _Joiner:
@@ -101,22 +101,27 @@ class _Joiner:
         self, double: Sequence[Call], single: Sequence[Call], known: Iterable[Pair], constants: Any
     ) -> None:
         self.known, self.constants = set(known), constants
-        self.conversions = [
-            {call.result: call for call in calls if _converts_floats(call)}
-            for calls in (double, single)
-        ]
-        self.calls: list[JointCall] = []
-        operations = [
-            [call for call in calls if not _converts_floats(call)] for calls in (double, single)
-        ]
+        self.calls: list[tuple[float, JointCall]] = []
+        """The calls, with the number of operations before them; conversions come half before."""
+        self.conversions: list[dict[Any, tuple[float, Call]]] = []
+        operations: list[list[Call]] = []
+        for calls in (double, single):
+            conversions, others = {}, []
+            for call in calls:
+                if _converts_floats(call):
+                    conversions[call.result] = len(others) - 0.5, call
+                else:
+                    others.append(call)
+            self.conversions.append(conversions)
+            operations.append(others)
         names = [[call.name for call in calls] for calls in operations]
         if names[0] != names[1]:
             raise DifferentStepsError
-        for call, single_call in zip(*operations, strict=True):
+        for i, (call, single_call) in enumerate(zip(*operations, strict=True)):
             arguments = self._join((call.arguments, call.options), single_call)
             result = pytree.tree_map(Pair, call.result, single_call.result)
             self.known.update(tensor_pairs(result))
-            self.calls.append(JointCall(call, *arguments, result))
+            self.calls.append((i, JointCall(call, *arguments, result)))
 
     def _join(self, tree: Any, single_call: Call) -> Any:
         leaves, spec = pytree.tree_flatten(tree)
@@ -143,17 +148,19 @@ class _Joiner:
             return False
         double, single = self.conversions[0].get(x), self.conversions[1].get(y)
         # A record without the conversion has a tensor that is of the dtype already.
-        for call, other in ((single, double), (single, None), (None, double)):
-            if (call or other) is None:
+        for conversions in ((double, single), (None, single), (double, None)):
+            present = [conversion for conversion in conversions if conversion is not None]
+            if not present:
                 continue
-            source = (
-                x if other is None else other.arguments[0],
-                y if call is None else call.arguments[0],
-            )
-            if self._is_known(*source):
+            sources = [
+                ref if conversion is None else conversion[1].arguments[0]
+                for ref, conversion in zip((x, y), conversions, strict=True)
+            ]
+            if self._is_known(*sources):
                 self.known.add(pair)
-                one_call: Any = call or other
-                self.calls.append(JointCall(one_call, (Pair(*source),), {}, pair, target))
+                position, call = present[-1]
+                joint_call = JointCall(call, (Pair(*sources),), {}, pair, target)
+                self.calls.append((position, joint_call))
                 return True
         return False
 

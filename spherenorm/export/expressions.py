@@ -361,7 +361,10 @@ def convert_float(x: Expression, dtype: str) -> Expression:
     is_wide = dtype == "torch.float64"
     text = f"{x}.double()" if is_wide else f"{x}.to({dtype})"
     # A tensor that has the dtype already is returned as it is, with its memory.
-    return Expression(text, shape=x.shape, may_alias=x.may_alias, is_wide=is_wide)
+    variable = f"{x.text}_{dtype.rpartition('.')[2]}" if x.text.isidentifier() else "converted"
+    return Expression(
+        text, shape=x.shape, may_alias=x.may_alias, variable=variable, is_wide=is_wide
+    )
 
 
 def _print_arguments(arguments: Sequence[Any], options: Options | None = None) -> str:
@@ -470,7 +473,11 @@ def function_of_shape(values: Sequence[float], shapes: Sequence[tuple[int, ...]]
                 continue
             is_call_or_name = "(" in form or size.isidentifier()
             text = form.format(size if is_call_or_name else f"({size})")
-            if math.isclose(factors[0], 1, rel_tol=1e-13):
+            factor = factors[0]
+            if math.isclose(factor, 1, rel_tol=1e-13):
                 return text
-            return f"{factors[0]!r} * ({text})" if "/" in text else f"{factors[0]!r} * {text}"
+            short = float(f"{factor:.12g}")
+            if math.isclose(factor, short, rel_tol=4e-16):
+                factor = short  # 0.5 and not 0.5000000000000001
+            return f"{factor!r} * ({text})" if "/" in text else f"{factor!r} * {text}"
     return None

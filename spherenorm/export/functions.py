@@ -428,9 +428,8 @@ class FunctionWriter:
             self.expressions[value] = result
             return
         self._write_comment(self.traces[0].owners[id(call)])
-        packet = "converted" if joint_call.target_dtype else call.packet
         name = self._unused_name(
-            output_name or call.source.variable or result.variable or packet
+            output_name or call.source.variable or result.variable or call.packet
         )
         self.lines.append(format_assignment(name, result.text))
         variable = replace(result, text=name, variable="")
