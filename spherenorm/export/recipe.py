@@ -411,8 +411,8 @@ def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:
         try:
             candidate = result.replace(**{name: other_number(result.hyper_parameters[name])})
             candidate.rule  # noqa: B018  # builds the rule, which checks the number
-        except ValueError:
-            continue
+        except (TypeError, ValueError):
+            continue  # also a bound that a schedule exceeds at some steps
         result = candidate
     return [result] if result is not bound else []
 
