@@ -76,7 +76,10 @@ def dtype_text(dtypes: Pair) -> str:
 
 
 def join_calls(
-    double: Sequence[Call], single: Sequence[Call], outputs: Iterable[Pair], known: Iterable[Pair],
+    double: Sequence[Call],
+    single: Sequence[Call],
+    outputs: Iterable[Pair],
+    known: Iterable[Pair],
     constants: tuple[Mapping[TensorRef, Any], Mapping[TensorRef, Any]],
 ) -> list[JointCall]:
     """Return the calls of two records in order.
@@ -106,7 +109,8 @@ class _Joiner:
         self.conversions: list[dict[Any, tuple[float, Call]]] = []
         operations: list[list[Call]] = []
         for calls in (double, single):
-            conversions, others = {}, []
+            conversions: dict[Any, tuple[float, Call]] = {}
+            others: list[Call] = []
             for call in calls:
                 if _converts_floats(call):
                     conversions[call.result] = len(others) - 0.5, call
@@ -118,10 +122,10 @@ class _Joiner:
         if names[0] != names[1]:
             raise DifferentStepsError
         for i, (call, single_call) in enumerate(zip(*operations, strict=True)):
-            arguments = self._join((call.arguments, call.options), single_call)
+            arguments, options = self._join((call.arguments, call.options), single_call)
             result = pytree.tree_map(Pair, call.result, single_call.result)
             self.known.update(tensor_pairs(result))
-            self.calls.append((i, JointCall(call, *arguments, result)))
+            self.calls.append((i, JointCall(call, arguments, options, result)))
 
     def _join(self, tree: Any, single_call: Call) -> Any:
         leaves, spec = pytree.tree_flatten(tree)

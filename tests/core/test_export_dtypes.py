@@ -161,7 +161,7 @@ def test_a_step_with_other_operations_in_float32_is_refused():
 
 
 @pytest.mark.parametrize(
-    "recipe, function, wrong",
+    ("recipe", "function", "wrong"),
     [
         (AddsEps, "factors_of_finfo", lambda *_: ([1.0], "2.220446049250313e-16")),
         (IsAtLeastTiny, "factors_of_finfo", lambda *_: ([1.0], "2.2250738585072014e-308")),
