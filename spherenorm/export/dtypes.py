@@ -79,7 +79,7 @@ def join_calls(
     double: Sequence[Call],
     single: Sequence[Call],
     outputs: Iterable[Pair],
-    known: Iterable[Pair],
+    inputs: Iterable[Pair],
     constants: tuple[Mapping[TensorRef, Any], Mapping[TensorRef, Any]],
 ) -> list[JointCall]:
     """Return the calls of two records in order.
@@ -87,13 +87,13 @@ def join_calls(
     Args:
         double, single: the calls recorded in float64 and in float32.
         outputs: the results that are returned.
-        known: the inputs.
+        inputs: the inputs.
         constants: the constants of the two records.
 
     Raises:
         DifferentStepsError: the records differ in more than constants and conversions.
     """  # fmt: skip
-    joiner = _Joiner(double, single, known, constants)
+    joiner = _Joiner(double, single, inputs, constants)
     for output in outputs:
         joiner.pair(output.double, output.single)
     return [call for _, call in sorted(joiner.calls, key=lambda item: item[0])]
@@ -101,38 +101,40 @@ def join_calls(
 
 class _Joiner:
     def __init__(
-        self, double: Sequence[Call], single: Sequence[Call], known: Iterable[Pair], constants: Any
+        self, double: Sequence[Call], single: Sequence[Call], inputs: Iterable[Pair], constants: Any
     ) -> None:
-        self.known, self.constants = set(known), constants
+        self.joined, self.constants = set(inputs), constants
         self.calls: list[tuple[float, JointCall]] = []
         """The calls, with the number of operations before them; conversions come half before."""
         self.conversions: list[dict[Any, tuple[float, Call]]] = []
         operations: list[list[Call]] = []
         for calls in (double, single):
             conversions: dict[Any, tuple[float, Call]] = {}
-            others: list[Call] = []
+            unconverted: list[Call] = []
             for call in calls:
                 if _converts_floats(call):
-                    conversions[call.result] = len(others) - 0.5, call
+                    conversions[call.result] = len(unconverted) - 0.5, call
                 else:
-                    others.append(call)
+                    unconverted.append(call)
             self.conversions.append(conversions)
-            operations.append(others)
+            operations.append(unconverted)
         names = [[call.name for call in calls] for calls in operations]
         if names[0] != names[1]:
             raise DifferentStepsError
         for i, (call, single_call) in enumerate(zip(*operations, strict=True)):
             arguments, options = self._join((call.arguments, call.options), single_call)
             result = pytree.tree_map(Pair, call.result, single_call.result)
-            self.known.update(tensor_pairs(result))
+            self.joined.update(tensor_pairs(result))
             self.calls.append((i, JointCall(call, arguments, options, result)))
 
     def _join(self, tree: Any, single_call: Call) -> Any:
         leaves, spec = pytree.tree_flatten(tree)
-        others, other_spec = pytree.tree_flatten((single_call.arguments, single_call.options))
-        if spec != other_spec:
+        single_leaves, single_spec = pytree.tree_flatten(
+            (single_call.arguments, single_call.options)
+        )
+        if spec != single_spec:
             raise DifferentStepsError
-        pairs = [self.pair(x, y) for x, y in zip(leaves, others, strict=True)]
+        pairs = [self.pair(x, y) for x, y in zip(leaves, single_leaves, strict=True)]
         return pytree.tree_unflatten(pairs, spec)
 
     def pair(self, x: Any, y: Any) -> Pair:
@@ -143,7 +145,7 @@ class _Joiner:
 
     def _is_known(self, x: TensorRef, y: TensorRef) -> bool:
         pair = Pair(x, y)
-        if pair in self.known:
+        if pair in self.joined:
             return True
         if x in self.constants[0] and y in self.constants[1]:
             return True
@@ -161,7 +163,7 @@ class _Joiner:
                 for ref, conversion in zip((x, y), conversions, strict=True)
             ]
             if self._is_known(*sources):
-                self.known.add(pair)
+                self.joined.add(pair)
                 position, call = present[-1]
                 joint_call = JointCall(call, (Pair(*sources),), {}, pair, target)
                 self.calls.append((position, joint_call))
@@ -197,8 +199,8 @@ def factors_of_finfo(double: Sequence[float], single: Sequence[float]) -> tuple[
         for power, suffix in ((1, ""), (0.5, " ** 0.5")):
             units = [getattr(info, name) ** power for info in (_INFO.double, _INFO.single)]
             factors = [x / units[0] for x in double]
-            others = [x / units[1] for x in single]
-            pairs = zip(factors, others, strict=True)
+            single_factors = [x / units[1] for x in single]
+            pairs = zip(factors, single_factors, strict=True)
             if all(math.isfinite(x) and math.isclose(x, y, rel_tol=1e-13) for x, y in pairs):
                 return factors, f"{FINFO}.{name}{suffix}"
     return [], ""

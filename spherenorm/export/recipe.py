@@ -496,11 +496,15 @@ def _effect_of_rounding(rule: Rule, start: Tensor, grads: Sequence[Tensor], i: i
     """Return how far a rule's weight after step i moves if its gradients are rounded otherwise."""
     noise = [random_tensor(tuple(grad.shape), seed).clamp(-2, 2) for seed, grad in enumerate(grads)]
     eps = torch.finfo(start.dtype).eps
-    rounded = [(grad * (1 + eps * x)).to(grad.dtype) for grad, x in zip(grads, noise, strict=True)]
-    weights, others = (_weights_of_rule(rule, start, x[: i + 1]) for x in (grads, rounded))
-    if len(others) <= i or not others[i].isfinite().all():
+    rounded_grads = [
+        (grad * (1 + eps * x)).to(grad.dtype) for grad, x in zip(grads, noise, strict=True)
+    ]
+    weights, moved_weights = (
+        _weights_of_rule(rule, start, x[: i + 1]) for x in (grads, rounded_grads)
+    )
+    if len(moved_weights) <= i or not moved_weights[i].isfinite().all():
         return math.inf
-    return 4 * (weights[i] - others[i]).abs().max().item()
+    return 4 * (weights[i] - moved_weights[i]).abs().max().item()
 
 
 def _rule_at(rule: Rule, t: int) -> Rule:
