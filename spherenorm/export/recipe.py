@@ -480,13 +480,18 @@ def find_difference_at_scale(step: Step, rule: Rule, start: Tensor, scale: float
 
 
 def _weights_of_rule(rule: Rule, start: Tensor, grads: Sequence[Tensor]) -> list[Tensor]:
-    """Return the weight after each step, up to a step that raises."""
+    """Return the weight after each step, up to one that raises or overflows in a state.
+
+    After an overflow, inf - m^2 is nan if m^2 is inf, and inf if the product is fused.
+    """
     weight, weights = start, []
     state = _rule_at(rule, 1).init(start)
     for t, grad in enumerate(grads, 1):
         try:
             weight, state = _rule_at(rule, t).step(weight, grad, state)
         except (ValueError, RuntimeError):  # such as no eigenvectors of a matrix that overflowed
+            break
+        if not all(value.isfinite().all() for value in state.values()):
             break
         weights.append(weight)
     return weights
