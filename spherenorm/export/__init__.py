@@ -3,10 +3,13 @@
 The recipe runs with tensors in the place of its hyper-parameters, so that the recorder sees their
 arithmetic too, and each recorded operation is printed as Python. What depends on hyper-parameters
 and the step count alone becomes arithmetic of Python numbers; numbers that differ between shapes
-become functions of the shape. The file is compared with the rule before it is returned.
+become functions of the shape. Recipes are recorded in float64 and in float32, so that constants of
+`torch.finfo` and conversions to float64 are printed as such. The file is compared with the rule in
+float64, float32 and bfloat16 before it is returned.
 
-`expressions.py` prints one operation, `functions.py` one function, `recipe.py` the functions of one
-recipe for all kinds of shapes, and `file.py` the file of a recipe or of a partition.
+`expressions.py` prints one operation, `dtypes.py` joins the records of two dtypes, `functions.py`
+prints one function, `recipe.py` the functions of one recipe for all kinds of shapes, and `file.py`
+the file of a recipe or of a partition.
 """
 
 from __future__ import annotations

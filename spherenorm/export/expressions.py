@@ -40,6 +40,7 @@ class Expression:
         may_alias: True if the tensor may share memory with the weight, the gradient or a state.
         variable: the name of a variable that would hold the value.
         is_branch: a number chooses one of two tensors.
+        is_wide: the tensor is float64 whatever the weight is.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Expression:
     may_alias: bool = False
     variable: str = ""
     is_branch: bool = False
+    is_wide: bool = False
 
     def __str__(self) -> str:
         return f"({self.text})"  # `unparse` removes the parentheses that are not needed
@@ -318,9 +320,12 @@ def _print_constant_like(call: RecordedCall) -> Expression:
     if call.is_number:
         fill = {"zeros_like": "0.0", "ones_like": "1.0"}.get(call.row.name) or operands[1]
         return _constant(call, fill)
-    if operands[0].is_boolean and not call.is_boolean:
-        return call.value(f"torch.{call.row.name}({operands[0].text}, dtype=weight.dtype)")
-    return call.value(f"torch.{call.row.name}({_print_arguments(operands)})")
+    dtype = call.options.get("dtype")
+    keeps_dtype = dtype is None or (
+        dtype.text == "weight.dtype" and not operands[0].is_boolean and not operands[0].is_wide
+    )
+    options = {} if keeps_dtype else {"dtype": dtype}
+    return call.value(f"torch.{call.row.name}({_print_arguments(operands, options)})")
 
 
 # Copies
@@ -341,10 +346,25 @@ def _print_conversion(call: RecordedCall) -> Expression:
     if x.is_number:
         is_exact = call.dtype is torch.float64 or (x.is_boolean and call.is_boolean)
         return x if is_exact else _constant(call, x)
-    # Records are made in float64: a conversion to it is one to the dtype of the weight.
-    if call.is_boolean != x.is_boolean or dtype == "torch.float64":
-        dtype = "weight.dtype"
     return call.value(f"{x}.to({dtype})")
+
+
+def convert_float(x: Expression, dtype: str) -> Expression:
+    """Return a tensor of floats in another dtype, and a number as it is.
+
+    Args:
+        x: the tensor or number.
+        dtype: the expression of the dtype.
+    """
+    if x.is_number:
+        return x
+    is_wide = dtype == "torch.float64"
+    text = f"{x}.double()" if is_wide else f"{x}.to({dtype})"
+    # A tensor that has the dtype already is returned as it is, with its memory.
+    variable = f"{x.text}_{dtype.rpartition('.')[2]}" if x.text.isidentifier() else "converted"
+    return Expression(
+        text, shape=x.shape, may_alias=x.may_alias, variable=variable, is_wide=is_wide
+    )
 
 
 def _print_arguments(arguments: Sequence[Any], options: Options | None = None) -> str:
@@ -453,7 +473,11 @@ def function_of_shape(values: Sequence[float], shapes: Sequence[tuple[int, ...]]
                 continue
             is_call_or_name = "(" in form or size.isidentifier()
             text = form.format(size if is_call_or_name else f"({size})")
-            if math.isclose(factors[0], 1, rel_tol=1e-13):
+            factor = factors[0]
+            if math.isclose(factor, 1, rel_tol=1e-13):
                 return text
-            return f"{factors[0]!r} * ({text})" if "/" in text else f"{factors[0]!r} * {text}"
+            short = float(f"{factor:.12g}")
+            if math.isclose(factor, short, rel_tol=4e-16):
+                factor = short  # 0.5 and not 0.5000000000000001
+            return f"{factor!r} * ({text})" if "/" in text else f"{factor!r} * {text}"
     return None

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.export.expressions import UnsupportedOpError
-from spherenorm.export.functions import FunctionWriter, Trace, random_tensor
+from spherenorm.export.functions import FunctionWriter, JointTrace, random_tensor
 from spherenorm.numerics import safe_divide
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
@@ -78,6 +78,14 @@ MAX_STEP = 4**10
 """The largest step at which a schedule without a known end is compared."""
 ROUNDING = 1e-12
 """The largest difference in float64 that counts as rounding, relative to the largest entry."""
+GRADIENT_SCALES = {torch.float32: (1.0, 0.0, 1e-30, 1e-8, 1e20), torch.bfloat16: (1.0, 0.0)}
+"""By dtype, the scales of the gradients of a comparison: squares of 1e20 overflow in float32, those
+of 1e-30 underflow, and 1e-8 is about an eps."""
+LARGEST_SCALE_OF_EQUAL_STEPS = 1e10
+"""Steps at larger gradients need only be finite where those of the rule are."""
+N_STEPS_PER_SCALE = 2
+ROUNDING_OF_STEP = 1e-3
+"""The largest difference in float32 that counts as rounding, relative to the rule's step."""
 
 MATRIX_OF = """\
 def matrix_of(x):
@@ -144,6 +152,10 @@ class ExportedRecipe:
             return False
         # The file steps a scalar as a vector, which the rule may refuse.
         return shape != () or self.functions_of["number"] is not None
+
+    def shapes_of_functions(self) -> list[tuple[int, ...]]:
+        """Return one shape for each kind that has functions of its own."""
+        return [kind.shapes[0] for kind in KINDS if kind.name in self.functions]
 
     def choice_of_functions(self) -> str:
         """Return the body of `functions_for(weight)`."""
@@ -238,7 +250,7 @@ class ExportedRecipe:
         recipe, arguments = self.bound.recipe, self._traced_arguments
         step_arguments = "weight, grad, state, group"
         try:
-            traces = [Trace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]
+            traces = [JointTrace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]
             functions = {f"init_{kind.name}(weight, group)": FunctionWriter(traces, "init").body()}
             if self.has_sums:
                 terms = FunctionWriter(traces, "terms").body()
@@ -401,8 +413,8 @@ def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:
         try:
             candidate = result.replace(**{name: other_number(result.hyper_parameters[name])})
             candidate.rule  # noqa: B018  # builds the rule, which checks the number
-        except ValueError:
-            continue
+        except (TypeError, ValueError):
+            continue  # also a bound that a schedule exceeds at some steps
         result = candidate
     return [result] if result is not bound else []
 
@@ -433,6 +445,75 @@ def find_difference(step: Step, rule: Rule, start: Tensor, steps: Sequence[int])
         if not difference <= ROUNDING * scale:
             return f"its step {t} differs by {difference:.2g}"
     return ""
+
+
+def find_difference_at_scale(step: Step, rule: Rule, start: Tensor, scale: float) -> str:
+    """Return where steps in float32 or bfloat16 differ from those of a rule; "" if nowhere.
+
+    Args:
+        step: takes a step of the exported code.
+        rule: the rule, with its schedules.
+        start: the weight before the first step, in the dtype.
+        scale: the scale of the gradients.
+    """
+    grads = [
+        (scale * sample_gradient(start.double(), t)).to(start.dtype)
+        for t in range(1, N_STEPS_PER_SCALE + 1)
+    ]
+    rule_weights = _weights_of_rule(rule, start, grads)
+    where = f"{str(start.dtype).removeprefix('torch.')} at gradients of {scale:g}"
+    for i, rule_weight in enumerate(rule_weights):
+        try:
+            weight = step(grads[i], i + 1).clone()
+        except Exception as error:  # anything that float64 allows and another dtype does not
+            return f"its step {i + 1} in {where} raises {type(error).__name__}: {error}"
+        if not torch.equal(weight.isfinite(), rule_weight.isfinite()):
+            return f"its step {i + 1} in {where} is not finite where the rule is, or the reverse"
+        if not rule_weight.isfinite().all():
+            return ""
+        if scale > LARGEST_SCALE_OF_EQUAL_STEPS:
+            continue  # which squares overflow depends on the order of their factors
+        rounding = 4 * torch.finfo(start.dtype).eps * max(start.abs().max().item(), 1.0)
+        allowed = rounding + ROUNDING_OF_STEP * (rule_weight - start).abs().max().item()
+        difference = (weight - rule_weight).abs().max().item()
+        if difference <= allowed:
+            continue
+        if not difference <= allowed + _effect_of_rounding(rule, start, grads, i):
+            return f"its step {i + 1} in {where} differs by {difference:.2g}"
+    return ""
+
+
+def _weights_of_rule(rule: Rule, start: Tensor, grads: Sequence[Tensor]) -> list[Tensor]:
+    """Return the weight after each step, up to one that raises or overflows in a state.
+
+    After an overflow, inf - m^2 is nan if m^2 is inf, and inf if the product is fused.
+    """
+    weight, weights = start, []
+    state = _rule_at(rule, 1).init(start)
+    for t, grad in enumerate(grads, 1):
+        try:
+            weight, state = _rule_at(rule, t).step(weight, grad, state)
+        except (ValueError, RuntimeError):  # such as no eigenvectors of a matrix that overflowed
+            break
+        if not all(value.isfinite().all() for value in state.values()):
+            break
+        weights.append(weight)
+    return weights
+
+
+def _effect_of_rounding(rule: Rule, start: Tensor, grads: Sequence[Tensor], i: int) -> float:
+    """Return how far a rule's weight after step i moves if its gradients are rounded otherwise."""
+    noise = [random_tensor(tuple(grad.shape), seed).clamp(-2, 2) for seed, grad in enumerate(grads)]
+    eps = torch.finfo(start.dtype).eps
+    rounded_grads = [
+        (grad * (1 + eps * x)).to(grad.dtype) for grad, x in zip(grads, noise, strict=True)
+    ]
+    weights, moved_weights = (
+        _weights_of_rule(rule, start, x[: i + 1]) for x in (grads, rounded_grads)
+    )
+    if len(moved_weights) <= i or not moved_weights[i].isfinite().all():
+        return math.inf
+    return 4 * (weights[i] - moved_weights[i]).abs().max().item()
 
 
 def _rule_at(rule: Rule, t: int) -> Rule:

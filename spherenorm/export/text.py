@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 MAX_LINE_LENGTH = 96
 """Columns of a line of a function's body, which is then indented by 4."""
-_POWER = re.compile(r"(?<![\w.\])])(\w+) \*\* ([\w.]+)(?![\w(\[.])")
-"""A power of a name, which formatters write without spaces."""
+_POWER = re.compile(r"(?<![\w.\])])((?:[a-z]\w*\.)?\w+) \*\* ([\w.]+)(?![\w(\[.])")
+"""A power of a name or of an attribute, which formatters write without spaces."""
 
 
 def unparse(node: ast.AST) -> str:

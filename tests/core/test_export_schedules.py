@@ -9,7 +9,7 @@ import torch
 import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm.export.expressions import PRINTERS
-from spherenorm.export.functions import FunctionWriter, Trace
+from spherenorm.export.functions import FunctionWriter, JointTrace
 from tests.core.test_export import load_class, save_and_load
 from tests.harness import refuses
 
@@ -220,7 +220,7 @@ def number_at(schedule, t, code):
 def code_of(schedule):
     """Return the function of one kind of shapes, before its comparison with the rule."""
     shapes = ((7,), (11,), (13,))
-    traces = [Trace(lambda: sn.chain(r.StepSize(schedule)), {}, [], shape) for shape in shapes]
+    traces = [JointTrace(lambda: sn.chain(r.StepSize(schedule)), {}, [], shape) for shape in shapes]
     lines = FunctionWriter(traces, "step").body()
     return "\n".join(["def step(weight, grad, state, group):", *(f"    {x}" for x in lines)])
 
