@@ -342,7 +342,10 @@ class FunctionWriter:
         resolved = [self._resolve(leaf) for leaf in zip(*leaves_at_shapes, strict=True)]
         args, options = pytree.tree_unflatten(resolved, specs[0])
         options = {key: value for key, value in options.items() if key not in IMPLIED_OPTIONS}
-        if joint_call.target_dtype:
+        exact_dtypes = (WEIGHT_DTYPE, str(torch.float64))
+        if joint_call.target_dtype and (
+            not args[0].is_number or joint_call.target_dtype in exact_dtypes
+        ):
             result = convert_float(args[0], joint_call.target_dtype)
         else:
             result = expression(call, args, options)

@@ -175,6 +175,7 @@ FOREIGN_NAMES = {
     "integrations.md": {
         *("_partial_", "_target_", "create_optimizer_v2", "param_group_fn", "model.reshard()"),
     },
+    "schedules.md": {"annealed_sgd"},
     "training.md": {"waves.py"},
     "transfer.md": {"Conv1D", "check.svg()"},
     "spherenorm/audit/transfer.py": {"MuReadout"},
