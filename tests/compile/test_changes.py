@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import spherenorm as sn
 from spherenorm import rules as r
 from tests.compile.written import rule
+from tests.harness.tables import mostly_long
 
 SHAPES = ((4, 3), (3,), (2, 2, 2, 2))
 PAIR = ((4, 3), (4, 3))
@@ -650,6 +651,6 @@ def another_backend():
 TOLD = [(name, backend) for name, each in CASES.items() for backend in each.backends]
 
 
-@pytest.mark.parametrize(("name", "backend"), TOLD)
+@pytest.mark.parametrize(("name", "backend"), mostly_long(TOLD, kept=50))
 def test_a_change_is_noticed(name, backend):
     check(CASES[name].story, CASES[name].tolerance, backend)

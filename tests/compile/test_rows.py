@@ -16,6 +16,7 @@ from spherenorm import optim
 from tests.compile.conftest import EACH_EXECUTOR, EXECUTORS
 from tests.compile.twins import Twins, drawn, paths
 from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, ZOO, Row, pairs, set_gradients
+from tests.harness.tables import mostly_long
 
 pytestmark = [
     ANY_WEIGHTS,
@@ -96,6 +97,8 @@ CASES = [
     for case in pairs(LONG_CONDITIONS if other else CONDITIONS, allowed, seed=other)
     for dtype in [dtype_of(case["row"], other)]
 ]
+N_QUICK = sum(not case.marks for case in CASES)
+CASES = [*mostly_long(CASES[:N_QUICK], kept=N_QUICK // 2), *CASES[N_QUICK:]]
 
 
 def laid_out(layout: str, weights: list[Tensor]) -> list[Tensor]:

@@ -65,7 +65,8 @@ def of_fault(reaches, planted, path, most):
 LONG = (
     *("dampening dropped", "a state transposed", "rows of one entry not projected"),
     *("one row turned by 1 % more", "one row turned backwards", "one row carried 1 % too long"),
-    *("the bias correction off by one", "eps inside the root"),
+    *("the bias correction off by one", "eps inside the root", "an early overflow"),
+    *("one row lost on a long move", "a scale of 0 without a derivative"),
 )
 """Faults that take a search of seconds to find."""
 

@@ -16,7 +16,7 @@ ELSEWHERE = ("compiled", "sharded", "law")
 KEPT = ("sgdp", "adamp", "rmsprop", "adamg", "adamh", "normuon", "mdmuon", "apart")
 """Recipes that hold all kinds of states together; `optim/` resumes the others."""
 
-SLOW = {"acts": 27, "vmap": 27, "compiled": 15, "resumes": 20}
+SLOW = {"acts": 18, "vmap": 18, "compiled": 11, "resumes": 14}
 """Promises that take long, and of how many rows the suite tries them."""
 
 

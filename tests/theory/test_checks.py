@@ -234,10 +234,10 @@ ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
 @pytest.mark.parametrize(
     ("name", "hypers"),
     [
-        ("sgd", NOISE),
+        pytest.param("sgd", NOISE, marks=pytest.mark.long),
         ("sgdp", NOISE),
         ("adamw", {**ADAM, "weight_decay": 1.0}),
-        ("adamp", {**ADAM, "weight_decay": 10.0}),
+        pytest.param("adamp", {**ADAM, "weight_decay": 10.0}, marks=pytest.mark.long),
         ("lion", {"lr": 0.001, "weight_decay": 10.0}),
         (counted, {}),
     ],
