@@ -162,9 +162,9 @@ OPERATION = pytest.mark.parametrize("operation", FIVE)
     ("column", "dtype"),
     [
         ("cpp", torch.bfloat16),
-        ("cpp", torch.float32),
+        pytest.param("cpp", torch.float32, marks=pytest.mark.long),
         ("batched", torch.bfloat16),
-        ("batched", torch.float16),
+        pytest.param("batched", torch.float16, marks=pytest.mark.long),
         ("batched", torch.float32),
     ],
     ids=str,
