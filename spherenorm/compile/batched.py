@@ -216,7 +216,7 @@ class Program:
         self.alias_of: dict[int, int] = {}
         """The branch that a decision of numbers selects, in the place of the `where`."""
         self.selected_branch: dict[int, int] = {}
-        """The same, and also where the branch has fewer values than the `where`."""
+        """The selected branch, also where it has fewer values than the `where`."""
         self._select_branches()
         for n in self._live_nodes():
             if n.index not in host_values:

@@ -22,7 +22,7 @@ class Signs(Tiny):
 
 @dataclass(frozen=True)
 class Unreadable(Tiny):
-    """Its data are not there, or not what they seem to be."""
+    """A task whose data are not there, or not what they seem to be."""
 
     content: str = ""
 

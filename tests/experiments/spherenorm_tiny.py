@@ -251,13 +251,13 @@ def exploding(lr=0.1):
 
 
 def falling(lr=0.1, total_steps=None):
-    """Its rate falls along the cosine of a run's own schedule."""
+    """SGD whose rate falls along the cosine of a run's own schedule."""
     rate = lr if total_steps is None else sn.schedule.cosine(lr, total_steps)
     return sn.chain(r.HeavyBall(0.9), r.StepSize(rate))
 
 
 def warmed_momentum(lr=0.1):
-    """Its momentum has a schedule, and its rate has none."""
+    """SGD with a schedule of its momentum, and none of its rate."""
     return sn.chain(r.HeavyBall(sn.schedule.trapezoid(0.8, 0.9, 2, 8, 2)), r.StepSize(lr))
 
 

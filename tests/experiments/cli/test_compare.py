@@ -218,7 +218,7 @@ def test_an_optimizer_has_its_name_in_the_table(tmp_path, option):
 
 @pytest.mark.parametrize("content", ["", "word"])
 def test_data_that_cannot_be_read_are_an_error_of_a_line(tmp_path, content):
-    """Of a file that is missing, and of one for which NumPy raises a ValueError."""
+    """A file that is missing, and one for which NumPy raises a ValueError."""
     task = "spherenorm_odd:Unreadable"
     found = compare(tmp_path, "sgd,adamp", "--set", f"content={content}", task=task)
     assert found.exit_code == 2

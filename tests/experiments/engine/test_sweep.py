@@ -114,7 +114,7 @@ def _numbers(row):
 
 
 def test_a_recipe_takes_the_number_of_steps_of_its_run(tmp_path):
-    """Its own cosine over these steps is the run's."""
+    """The recipe's own cosine over these steps is that of the run."""
     own = pure("rosenbrock", {"lr": [0.001, 0.002]}, recipe="spherenorm_tiny:falling")
     of_run = pure("rosenbrock", {"lr": [0.001, 0.002], "momentum": 0.9}, schedule="cosine")
     rows = [executed(specs, tmp_path)[1] for specs in (own, of_run)]
