@@ -6,7 +6,7 @@
 The paths share the cases out in equal numbers. The output is a table; each difference that is not
 explained by rounding of the inputs is a line on stderr that reproduces it; the exit code is 1 if
 there is one that rounding of the operations does not explain either. On the path "derivative", a
-case is explained, too, where differences of values do not resolve one of its derivatives.
+case is unresolved where differences of values do not tell one of its derivatives.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.fuzz.cases import LIMITS, draw_case
 from tests.fuzz.compare import Outcome, outcome
 
 DEFAULT = "auto,compiled,batched,shim,sweep,dtensor,derivative"
-COLUMNS = ("compared", "refused", "explained", "of operations", "different")
+COLUMNS = ("compared", "refused", "explained", "unresolved", "of operations", "different")
 
 
 def outcomes(path: str, seed: int, numbers: Sequence[int]) -> Iterator[Outcome]:

@@ -61,8 +61,8 @@ class Outcome:
     """The outcome of one case on one path.
 
     Attributes:
-        kind: "equal", "explained" by rounding of the inputs, "of operations", "different", or
-            "refused".
+        kind: "equal", "explained" by rounding of the inputs, "unresolved" if there is nothing to
+            compare with, "of operations", "different", or "refused".
         detail: the first difference, or the error.
     """
 

@@ -42,6 +42,25 @@ def test_a_number_that_moves_in_steps_is_no_fault_of_derivatives():
     assert derivatives.outcome(draw_case("derivative", 6, 49)).kind != "different"
 
 
+@pytest.mark.parametrize(
+    "number", [pytest.param(1517, marks=pytest.mark.long), 2404], ids=["a root", "a clip"]
+)
+def test_a_scale_that_no_width_sees_is_no_fault_of_derivatives(number):
+    """Torch is right in both cases, to twelve digits of differences in multiple precision."""
+    found = derivatives.outcome(draw_case("derivative", 7, number))
+    assert found.kind == "unresolved"
+    assert "differences" in found.detail
+
+
+@pytest.mark.parametrize("number", [737, 757, 2701])
+def test_a_width_without_noise_by_chance_does_not_count(number):
+    """Rounding decides for or against one number, and alike at all nine points of some width."""
+    line = derivatives.draw_line(draw_case("derivative", 7, number))
+    wanted = derivatives.differences(line)
+    for modes in (("jvp",), ("jvp",) * 2):
+        assert derivatives.judge(line, modes, wanted)[0] in ("equal", "unresolved")
+
+
 def of_fault(reaches, planted, path, most):
     """The outcomes of cases that have the rule, with the fault in the path, or in what derives."""
 
