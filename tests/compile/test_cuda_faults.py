@@ -68,8 +68,12 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     ),
     "row state written early": (STATE_PER_ROW, r"__syncthreads\(\);(\nif \(leads\))", r"\1"),
     # Terms.
-    "2 % in a root": ("adamp", r"std::sqrt\(v22\)", "real(1.02) * std::sqrt(v22)"),
-    "2 % in a sum of a row": ("adamp", r"a94 \+= v93", "a94 += real(1.02) * v93"),
+    "2 % in a root": (
+        "adamp", r"real (v\d+) = std::sqrt", r"real \1 = real(1.02) * std::sqrt",
+    ),
+    "2 % in a sum of a row": (
+        "adamp", r"(a\d+ \+= )(v\d+;)(?!.*a\d+ \+= )", r"\1real(1.02) * \2",
+    ),
     "a sum of the weight left out": ("adamp", r"part(\d) = part\1 \|\| v\d+;", ""),
     "a gate turned": ("adamp", r"== true;", "== false;"),
     "a state not written": ("adamp", r"write\(p4 \+ j", "if (false) write(p4 + j"),
@@ -120,7 +124,7 @@ def is_noticed(recipe: Any, pattern: str, replacement: str) -> bool:
 
     def wrong_source(graphs: Any) -> Any:
         source = right(graphs)
-        text, n = re.subn(pattern, replacement, source.text)
+        text, n = re.subn(pattern, replacement, source.text, flags=re.DOTALL)
         found.append(n)
         return replace(source, text=text)
 
