@@ -48,8 +48,8 @@ SEVENTH = torch.tensor([(-1.0) ** k * math.comb(7, k) for k in range(8)], dtype=
 SAFETY = 64
 ROUNDING = 1e-9
 """Of a derivative, which a cancellation within a step may cost."""
-HUGE = 1e100
-"""The size of a step whose third derivative overflows, as that has products of four sizes."""
+HUGE = 1e77
+"""The size of a step from which on products of four sizes overflow, as in a third derivative."""
 NEAREST = 1e-100
 """Nearer to 0 than any scale of a step is, the least eps of 1e-80 for one; its square is not 0."""
 Function = Callable[[Tensor], Tensor]
@@ -218,7 +218,7 @@ def estimates(line: Line) -> tuple[Tensor, Tensor]:
     noise = torch.stack([values[:, :8] @ SEVENTH, values[:, 1:] @ SEVENTH]).abs().amax(0)
     noise = noise / (SEVENTH**2).sum().sqrt() + 1e-16 * values.abs().amax(1)
     # A rounding that decides for or against a number may decide alike at all points of a width, by
-    # chance. Rounding is as large at narrower widths, and all else that shows is larger at wider ones.
+    # chance. At narrower widths rounding is as large, and all else that shows is smaller.
     noise = noise.flip(0).cummax(0).values.flip(0)
     noise[-ONLY_NOISE:] = torch.inf
     per_width = WIDTHS ** -torch.arange(1, ORDERS + 1)[:, None]
@@ -306,7 +306,7 @@ def judge(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> tup
 
 
 def _is_narrow(line: Line, modes: tuple[str, ...], width: Tensor, far: Tensor) -> bool:
-    """True if, by torch, F changes between 0 and its neighbours by `far`, where no width sees it."""
+    """True if, by torch, the derivative changes by `far` next to 0, nearer than any width."""
     found = by_torch(line, modes)
     for sign in (-1.0, 1.0):
         nearest = by_torch(line.at(sign * NEAREST), modes)
