@@ -15,6 +15,7 @@ import spherenorm as sn
 from spherenorm import optim
 from tests.compile.conftest import EACH_EXECUTOR, EXECUTORS
 from tests.compile.twins import Twins, drawn, paths
+from tests.compile.written import optimizer_of, rule
 from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, ZOO, Row, pairs, set_gradients
 from tests.harness.tables import mostly_long
 
@@ -262,6 +263,19 @@ def test_half_precision_steps_as_by_own_code(dtype, choose):
     for own, fast in twins:
         torch.testing.assert_close(own, fast, rtol=torch.finfo(dtype).eps, atol=0)
     assert twins.paths == {"batched"}
+
+
+def test_a_long_row_is_summed_in_blocks(choose):
+    """Of 2^17 equal numbers, one sum of float32 after the other is off by 1e-3."""
+    choose("batched")
+    rows = torch.zeros(2, 2**17, requires_grad=True)
+    rows.grad = torch.full_like(rows, 0.1)
+    total = rule({}, direction="0 * d + per_row(d)")
+    optimizer = optimizer_of(total())([rows], lr=1.0, backend="compiled")
+    optimizer.step()
+    assert paths(optimizer) == {"batched"}
+    sums = rows.grad.double().sum(1, True).float().expand_as(rows)
+    torch.testing.assert_close(-rows.detach(), sums, rtol=2e-4, atol=0)
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():

@@ -1,9 +1,13 @@
 """Sharded weights that owners step are those of one process; processes that differ are told so."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 import torch.distributed as dist
 
-from spherenorm.compile.sharded.owners import assign_owners
+from spherenorm.compile.sharded.messages import Members
+from spherenorm.compile.sharded.owners import TensorKind, TransferPlan, assign_owners
 from spherenorm.compile.sharded.shards import Region, region_at
 from tests.sharded import owner_cases, world
 from tests.sharded.test_sharded import table
@@ -40,6 +44,23 @@ def test_regions_are_those_of_chunks():
     corner = region_at((5, 4), (2, 2), (1, 1), [Shard(0), Shard(1)])
     assert corner == Region((3, 2), (2, 2))
     assert region_at((5, 4), (2,), (1,), [Replicate()]) == Region((0, 0), (5, 4))
+
+
+def test_an_owner_gets_a_block_from_itself_or_else_from_the_nearest_process():
+    """Four equal weights on a 2 x 2 mesh, each with its two halves in two processes."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    kind = TensorKind("weight", (8, 4), torch.float32, (Replicate(), Shard(0)))
+    senders = []
+    for owner in range(4):
+        members = Members(SimpleNamespace(mesh=torch.arange(4).view(2, 2), shape=(2, 2)))
+        vars(members)["index"] = owner  # without process groups
+        plan = TransferPlan(members, {position: (kind,) for position in range(4)})
+        assert len(plan.owned) == 1
+        _, incoming = plan.sizes_to_owners()
+        senders.append({process for process, n_bytes in enumerate(incoming) if n_bytes})
+        assert sum(incoming) == kind.nbytes // 2
+    assert senders == [{1}, {0}, {1}, {2}]
 
 
 @table(PLACED)
