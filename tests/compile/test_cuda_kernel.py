@@ -80,8 +80,11 @@ def make_twins(recipe: str, dtype: torch.dtype, backend: str = "auto") -> Twins:
 def is_recorded(recipe: str, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
     """Return whether a step of the weight has a graph, of which a kernel can be printed."""
     name, options = split_name(recipe)
+    key = RuleKey.of(sn.find_recipe(name)(lr=0.05, **options))
+    if key.unsupported_because is not None:
+        return False
     try:
-        trace(RuleKey.of(sn.find_recipe(name)(lr=0.05, **options)), shape, dtype)
+        trace(key, shape, dtype)
     except Unsupported:
         return False
     return True

@@ -186,8 +186,8 @@ def _differentiable(name: str, x: Any, is_empty: bool) -> Any:
     A third derivative by 1e-80 would overflow. A beta of 1e-12 moves in steps, as 1 - beta rounds.
     Where a unit has no entries, a derivative divides by an eps of 0.
     """
-    if is_empty and name.startswith("eps"):
-        return x or 0.01
+    if is_empty and x == 0 and name.startswith("eps"):
+        return 0.01
     least = 1e-80 if name.startswith(("eps", "level", "nu")) else 1e-6 * name.startswith("beta")
     return least if x and 0 < x < least else x
 
@@ -223,7 +223,7 @@ def estimates(line: Line) -> tuple[Tensor, Tensor]:
     noise[-ONLY_NOISE:] = torch.inf
     per_width = WIDTHS ** -torch.arange(1, ORDERS + 1)[:, None]
     errors = SAFETY * noise * SHARES.abs().sum(1, keepdim=True) * per_width
-    return SHARES @ values.T * per_width, errors.nan_to_num(nan=torch.inf)
+    return SHARES @ values.T * per_width, errors.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def differences(line: Line) -> tuple[Tensor, Tensor, Tensor]:
