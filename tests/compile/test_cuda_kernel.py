@@ -192,6 +192,38 @@ def test_more_weights_than_fit_into_the_arguments_take_more_launches():
         torch.testing.assert_close(step.weight, value)
 
 
+@pytest.mark.long  # 67 shapes to record
+def test_more_constants_than_fit_into_the_arguments_take_more_launches():
+    """The root of a row's length is one of them, so that each shape has its own."""
+    shapes = [(2, n) for n in range(1, 68)]
+    batch, steps, key = batch_of("adamp", shapes, lr=0.1)
+    n_literals = batch.kernel.source.sizes["MAX_LITERALS"] // 16
+    assert n_literals < len(shapes) < batch.kernel.source.sizes["MAX_WEIGHTS"]
+    expected = [key.rule.step(w.weight.clone(), w.grad, {**w.state})[0] for w in steps]
+    assert batch.n_launches == 2 * 3
+    batch.run(steps, key.scalars)
+    for step, value in zip(steps, expected, strict=True):
+        torch.testing.assert_close(step.weight, value)
+
+
+class OnDevice(Tensor):
+    """A number that is on a device: the host may take its address, and not its value."""
+
+    is_cpu = False
+
+    def __float__(self) -> float:
+        raise AssertionError("the host waits for a device")
+
+
+def test_hyper_parameters_on_the_device_are_read_there():
+    batch, steps, key = batch_of("adamp", [(6, 5), (5,)], lr=0.1, weight_decay=0.5)
+    expected = [key.rule.step(w.weight.clone(), w.grad, {**w.state})[0] for w in steps]
+    scalars = [torch.tensor(float(x)).as_subclass(OnDevice) for x in key.scalars]
+    batch.run(steps, scalars)
+    for step, value in zip(steps, expected, strict=True):
+        torch.testing.assert_close(step.weight, value)
+
+
 @pytest.mark.parametrize(
     ("recipe", "n_bytes", "n_launches"), [("adamw", 28, 1), ("adamp", 48, 3), ("sgdp", 36, 3)]
 )

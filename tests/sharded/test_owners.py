@@ -55,7 +55,7 @@ def test_an_owner_gets_a_block_from_itself_or_else_from_the_nearest_process():
     for owner in range(4):
         members = Members(SimpleNamespace(mesh=torch.arange(4).view(2, 2), shape=(2, 2)))
         vars(members)["index"] = owner  # without process groups
-        plan = TransferPlan(members, {position: (kind,) for position in range(4)})
+        plan = TransferPlan(members, dict.fromkeys(range(4), (kind,)))
         assert len(plan.owned) == 1
         _, incoming = plan.sizes_to_owners()
         senders.append({process for process, n_bytes in enumerate(incoming) if n_bytes})
