@@ -241,7 +241,8 @@ class PendingWrites:
 
 def _can_write(target: Tensor, value: Tensor) -> bool:
     """Return whether `value` can be written to `target` in place."""
-    if is_expanded(target) or is_readonly(target):
+    memory = _local_part(target)
+    if is_expanded(memory) or is_readonly(memory):
         return False
     if type(target) in PLAIN_TENSORS and type(value) in PLAIN_TENSORS:
         return True  # before `hasattr`, which costs as much as an operation
@@ -276,10 +277,17 @@ def _redistribute_like(old: Tensor, new: Tensor) -> Tensor:
     return redistributed
 
 
+def _local_part(x: Tensor) -> Tensor:
+    """Return what this process holds of a DTensor, and another tensor as it is."""
+    if type(x) not in PLAIN_TENSORS and hasattr(x, "to_local"):
+        local: Tensor = x.to_local()
+        return local
+    return x
+
+
 def _storage_id(x: Tensor) -> int:
     """Return a number that two tensors have in common if they share memory."""
-    if type(x) not in PLAIN_TENSORS and hasattr(x, "to_local"):
-        x = x.to_local()
+    x = _local_part(x)
     if type(x) not in PLAIN_TENSORS:
         return id(x)
     return x.untyped_storage().data_ptr() or id(x)

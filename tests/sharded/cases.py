@@ -259,6 +259,29 @@ def in_low_precision() -> list[Any]:
     return [apart(*[[whole(x).double() for x in each] for each in states[::-1]]), same]
 
 
+def expanded_states() -> float:
+    """The distance of weights and states after all entries of a state have shared one number."""
+    from torch.distributed.tensor import DTensor
+
+    (weight,), (part,) = many([(6, 4)])
+    runs = [(x, optim.AdamW([x], lr=0.1, backend="rule")) for x in (weight, part)]
+    for step in range(3):
+        give([weight], [part], step)
+        for _, optimizer in runs:
+            optimizer.step()
+        if step == 0:
+            old = runs[1][1].state[part]["exp_avg"]
+            half = torch.full((), 0.5, dtype=torch.float64)
+            runs[0][1].state[weight]["exp_avg"] = half.expand(weight.shape)
+            expanded = half.expand(old.to_local().shape)
+            runs[1][1].state[part]["exp_avg"] = DTensor.from_local(
+                expanded, old.device_mesh, old.placements, shape=old.shape, stride=old.stride()
+            )
+    (_, alone), (_, sharded) = runs
+    ours = [part, *sharded.state[part].values()]
+    return apart(ours, [weight, *(alone.state[weight][key] for key in sharded.state[part])])
+
+
 def models_apart(recipe: str, settings: dict[str, Any], full: bool) -> list[float]:
     """The distance of a sharded model from a whole one, and of a restored copy from it."""
     from torch.distributed.checkpoint import state_dict as checkpoint
@@ -347,6 +370,7 @@ def cases() -> dict[str, Callable[[], Any]]:
         "no gradient at first": no_gradient_at_first,
         "life": life,
         "evaluated": evaluated,
+        "expanded states": expanded_states,
         "low precision": in_low_precision,
         "probed": probed,
         "explained": explained_alone,

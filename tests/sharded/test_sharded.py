@@ -77,6 +77,10 @@ def test_a_sharded_model_is_evaluated_with_the_averages_of_a_whole_one(results):
     assert differ
 
 
+def test_a_state_whose_entries_are_one_number_gets_its_own_memory(results):
+    assert results["expanded states"] < cases.ROUNDING_ERRORS
+
+
 @table(cases.MODELS)
 def test_a_fully_sharded_model_trains_as_a_whole_one_and_goes_on_from_a_checkpoint(results, i):
     apart, resumed = results[f"model {i}"]
