@@ -156,6 +156,9 @@ def draw_line(case: Case) -> Line:
     damped = jumps and ("dampening" in moving or any(of.get("dampening", 0) for of in numbers))
     if damped and not all(of.get("momentum", 1) for of in numbers):
         moving = [name for name in moving if name != "momentum"] or ["lr"]
+    if damped and not all(x.any() for name, x in origin.items() if name.startswith("gradient")):
+        # After a gradient of 0 the momentum is 0, unless a decay moves it, and the next undamped.
+        moving = [name for name in moving if not name.startswith("weight_decay")] or ["lr"]
     for name in moving:
         x = torch.tensor([float(of[name]) for of in numbers], dtype=torch.float64)
         # (UnitMoments divides by eps where a unit has no entries.)
