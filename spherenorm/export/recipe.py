@@ -420,8 +420,8 @@ def _intervals_of(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Interva
     intervals: dict[str, Interval] = {}
     for part in rule.walk():
         for field in fields(part):
-            interval, held = field.metadata.get("interval"), getattr(part, field.name)
-            numbers = held.values if isinstance(held, Knots) else (held,)
+            interval, content = field.metadata.get("interval"), getattr(part, field.name)
+            numbers = content.values if isinstance(content, Knots) else (content,)
             for name, value in entries.items() if interval is not None else ():
                 if any(number is value for number in numbers):
                     intervals[name] = interval.intersect(intervals.get(name, interval))

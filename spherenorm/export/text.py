@@ -28,13 +28,13 @@ class _Simplify(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        left, right = map(_number, (node.left, node.right))
-        if isinstance(node.op, ast.Mult) and 0 in (left, right):
+        first, second = map(_number, (node.left, node.right))
+        if isinstance(node.op, ast.Mult) and 0 in (first, second):
             return ast.Constant(0)
         neutral = 1 if isinstance(node.op, ast.Mult | ast.Div) else 0
-        if isinstance(node.op, ast.Add | ast.Mult) and left == neutral:
+        if isinstance(node.op, ast.Add | ast.Mult) and first == neutral:
             return node.right
-        if isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div) and right == neutral:
+        if isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div) and second == neutral:
             return node.left
         return node
 
