@@ -10,11 +10,12 @@ the inputs does to it. It is explained where the differences themselves change a
 neighbourhood (F has a kink, a jump or a threshold there), or where a test for scale invariance
 decides otherwise at 0 than beside it.
 
-It is unresolved where no width resolves it to `RESOLVED`, or where F changes between 0 and its
-neighbours on a scale that no width sees: a clip at 1e-80 of a direction that is 0, or a root that
-adds less than one rounding error to F and yet much to a third derivative. Torch shows that: it
-agrees with the differences beside 0, and at 0 with itself as near as one likes. A fault at 0 alone
-fails the second of these, and a fault in a neighbourhood the first.
+It is unresolved where no width resolves it to `RESOLVED`, where it differs by an overflow in the
+reverse mode of steps beyond `HUGE`, or where F changes between 0 and its neighbours on a scale that
+no width sees: a clip at 1e-80 of a direction that is 0, or a root that adds less than one rounding
+error to F and yet much to a third derivative. Torch shows that: it agrees with the differences
+beside 0, and at 0 with itself as near as one likes. A fault at 0 alone fails the second of these,
+and a fault in a neighbourhood the first.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ SAFETY = 64
 ROUNDING = 1e-9
 """Of a derivative, which a cancellation within a step may cost."""
 HUGE = 1e77
-"""The size of a step from which on products of four sizes overflow, as in a third derivative."""
+"""The size of a step from which on products of four sizes overflow, and quotients underflow, as the
+reverse mode has them in its derivatives."""
 NEAREST = 1e-100
 """Nearer to 0 than any scale of a step is, the least eps of 1e-80 for one; its square is not 0."""
 Function = Callable[[Tensor], Tensor]
@@ -297,8 +299,6 @@ def judge(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> tup
     if not _resolved(value, error):
         return "unresolved", ""
     found = by_torch(line, modes)
-    if not found.isfinite() and max(size for _, size, _ in line.ends.values()) > HUGE:
-        return "unresolved", ""
     allowed = error + ROUNDING * abs(value)
     if abs(found - value) <= allowed:
         return "equal", ""
@@ -326,6 +326,8 @@ def compare(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> t
     kind, detail = judge(line, modes, wanted)
     if kind != "different":
         return kind, detail
+    if max(size for _, size, _ in line.ends.values()) > HUGE:
+        return "unresolved", detail
     order = len(modes) - 1
     value, _, width = (of[order] for of in wanted)
     far = abs(by_torch(line, modes) - value)
