@@ -13,6 +13,9 @@ from torch import Tensor
 
 import spherenorm as sn
 from spherenorm import optim
+from spherenorm.compile.rule_key import RuleKey
+from spherenorm.compile.schedule import schedule
+from spherenorm.compile.trace import trace
 from tests.compile.conftest import EACH_EXECUTOR, EXECUTORS
 from tests.compile.twins import Twins, drawn, paths
 from tests.compile.written import optimizer_of, rule
@@ -263,6 +266,20 @@ def test_half_precision_steps_as_by_own_code(dtype, choose):
     for own, fast in twins:
         torch.testing.assert_close(own, fast, rtol=torch.finfo(dtype).eps, atol=0)
     assert twins.paths == {"batched"}
+
+
+def test_the_passes_of_a_step_are_those_of_the_step_without_watches():
+    """What nobody reads comes after them, since a loop's sums may depend on what else it has."""
+    rules = sn.recipes.adamp().rules
+    watches = sn.rules.Watch("norm"), sn.rules.Watch("turn")
+    alone, watched = (
+        schedule(trace(RuleKey.of(rule), (4, 3), torch.float32)).passes
+        for rule in (sn.chain(*rules), sn.chain(*rules, *watches))
+    )
+    n_reductions = [[len(pass_.reductions) for pass_ in passes] for passes in (alone, watched)]
+    assert n_reductions[0] == [5, 1, 0]
+    assert n_reductions[1][:2] == [5, 1]
+    assert n_reductions[1][-1] == 0 < min(n_reductions[1][2:-1])
 
 
 def test_a_long_row_is_summed_in_blocks(choose):
