@@ -20,6 +20,7 @@ from spherenorm.manifolds import sphere_of
 from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
 from spherenorm.optim import RecipeOptimizer
+from spherenorm.optim.schedules import CLOCK, SCHEDULES
 from spherenorm.probes.products import (
     MAX_ENTRIES,
     PRODUCT_INDICES,
@@ -109,8 +110,8 @@ class Measurement:
             `Orthogonalize.view`, if the weight's rule has one: their root mean square.
         stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank.
         update_spectral_norm, update_stable_rank: the same of dw.
-        lr: learning rate of the step, with its schedules: that of the first `rules.StepSize` of the
-            weight's rule, or else the `lr` of its param_group; nan without one.
+        lr: learning rate of the step: the `lr` of the weight's param_group; of a recipe with a
+            schedule of its own, what the last `rules.StepSize` multiplies by; nan without one.
         watched: the numbers of the weight's `rules.Watch`, by "quantity" or "name_quantity".
 
     Example:
@@ -313,9 +314,15 @@ def learning_rates_of(
 
 
 def _learning_rate(group: Mapping[str, Any], rule: Rule | None) -> float | Tensor:
-    parts = () if rule is None else rule.walk()
-    rates = (part.lr for part in parts if isinstance(part, StepSize))
-    rate: Any = next(rates, group.get("lr", math.nan))
+    """Return the `lr` of a group, or the number of the recipe's own schedule.
+
+    A recipe with a schedule of its own makes it of the group's `lr`, which stays as it is; the
+    rule's last `StepSize` has the number. In others, that may be a multiple of the `lr`.
+    """
+    rate: Any = group.get("lr", math.nan)
+    has_own_schedule = CLOCK in group and "lr" not in group.get(SCHEDULES, ())
+    if has_own_schedule and rule is not None:
+        *_, rate = [rate, *(part.lr for part in rule.walk() if isinstance(part, StepSize))]
     # A later step may write into a tensor; to read it here would wait for its device.
     return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 

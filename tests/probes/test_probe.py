@@ -123,15 +123,20 @@ def of_a_cosine(lr=0.1, steps=8.0):
     return sn.chain(r.HeavyBall(0.9), r.StepSize(sn.schedule.cosine(lr, steps)))
 
 
-@pytest.mark.parametrize("kind", ["torch", "scheduler", "schedule", "recipe", "tensor"])
+@pytest.mark.parametrize(
+    "kind", ["torch", "scheduler", "schedule", "recipe", "tensor", "lars", "hyperball(sgd)"]
+)
 def test_a_measurement_has_the_learning_rate_of_its_step(kind):
     """Wherever the rate comes from; a later step may write into a tensor."""
     weight = torch.nn.Parameter(torch.eye(3))
     right = [sn.schedule.cosine(0.1, 8)(t) for t in range(1, 9)]
+    scheduled = {"lr": sn.schedule.cosine(0.1, 8)}
     optimizer = {
+        "lars": lambda: sn.torch_optimizer("lars")([weight], **scheduled),
+        "hyperball(sgd)": lambda: sn.torch_optimizer("hyperball(sgd)")([weight], **scheduled),
         "torch": lambda: torch.optim.SGD([weight], lr=0.1),
         "scheduler": lambda: sn.optim.AdamP([weight], lr=0.1),
-        "schedule": lambda: sn.optim.AdamP([weight], lr=sn.schedule.cosine(0.1, 8)),
+        "schedule": lambda: sn.optim.AdamP([weight], **scheduled),
         "recipe": lambda: sn.torch_optimizer(of_a_cosine)([weight]),
         "tensor": lambda: torch.optim.Adam([weight], lr=torch.tensor(0.1), capturable=False),
     }[kind]()
