@@ -20,6 +20,7 @@ from spherenorm.manifolds import sphere_of
 from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
 from spherenorm.optim import RecipeOptimizer
+from spherenorm.probes.kernel import load_products_kernel
 from spherenorm.probes.products import (
     MAX_ENTRIES,
     PRODUCT_INDICES,
@@ -378,6 +379,7 @@ class Meter:
         self._watched_keys = measured[0].watched_keys
         weight = self.weights[0]
         are_vectors = weight.ndim < 2
+        self._kernel = load_products_kernel(weight)
         self._vector_products = VectorProducts(self.weights) if are_vectors else None
         self.has_spectra = spectra and not are_vectors
         self._tested_views: Sequence[View] = () if self._test is None else self._test.views
@@ -459,15 +461,23 @@ class Meter:
         self._states += self._states_before
         if self._watched_keys:
             self._watched.append(self._watched_numbers(stepped_states))
-        if self._vector_products is not None:
-            self._products.append({0: self._vector_products.inner_products(before, after, grads)})
-            return
         self._products.append(
             {
-                dim: self._scratch.inner_products(before, after, grads, dim)
+                dim: self._inner_products(before, after, grads, dim)
                 for dim in dict.fromkeys(self._dims.values())
             }
         )
+
+    def _inner_products(
+        self, before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor], dim: int
+    ) -> Tensor:
+        """Return the products of w, d = w' - w and g at each index of `dim`; of whole vectors."""
+        if self._kernel is not None and self._kernel.takes([*before, *after, *grads]):
+            any_dim = None if self._vector_products is not None else dim
+            return self._kernel.inner_products(before, after, grads, any_dim)
+        if self._vector_products is not None:
+            return self._vector_products.inner_products(before, after, grads)
+        return self._scratch.inner_products(before, after, grads, dim)
 
     def matrices(self) -> list[Tensor]:
         """Return the matrices of w' and dw of each weight, once `measure_step` has been called.
@@ -669,10 +679,16 @@ class Table(NamedTuple):
 def _read_spectra(spectra: Tensor) -> list[list[float]]:
     """Return (spectral norm, stable rank) of w' and of dw for each row of a table."""
     squared_norms, bidiagonals = spectra[..., 0], spectra[..., 1:]
-    squared_values = largest_singular_values(bidiagonals).square()
-    ranks = squared_norms / squared_values
+    values = largest_singular_values(bidiagonals)
+    ranks = (squared_norms.sqrt() / values).square()
+    # Squares that have underflowed or overflowed tell no rank.
+    tiny = torch.finfo(squared_norms.dtype).tiny
+    ranks = torch.where((squared_norms >= tiny) & squared_norms.isfinite(), ranks, torch.nan)
     # Root mean squares over the matrices of a weight; nan where all of them are 0.
-    numbers = torch.stack([squared_values.mean(-1), ranks.square().nanmean(-1)], -1).sqrt()
+    scale = values.amax(-1, keepdim=True)
+    scale = torch.where(scale > 0, scale, 1)
+    mean_values = scale[..., 0] * (values / scale).square().mean(-1).sqrt()
+    numbers = torch.stack([mean_values, ranks.square().nanmean(-1).sqrt()], -1)
     rows: list[list[float]] = numbers.flatten(1).tolist()
     return rows
 
