@@ -53,13 +53,11 @@ class ProductsKernel:
         # A product that is added before it is rounded makes sums no less accurate.
         options = (f"-DREAL={real}", f"-DSTORED={stored}", "-ffp-contract=fast")
         self._dtype = dtype
-        self._function = load_function(
-            read_header("numbers.hpp") + source, options, INNER_PRODUCTS
-        )
+        self._function = load_function(read_header("numbers.hpp") + source, options, INNER_PRODUCTS)
 
     def takes(self, tensors: Sequence[Tensor]) -> bool:
         """Return whether the tensors have memory that the kernel can read."""
-        return all(type(x) is Tensor and x.dtype is self._dtype for x in tensors)
+        return all(type(x) is Tensor and x.dtype is self._dtype and not x.is_neg() for x in tensors)
 
     def inner_products(
         self,
@@ -77,18 +75,15 @@ class ProductsKernel:
         Returns:
             A tensor of shape (weights, indices, 3, 3); there is one index if `dim` is None.
         """
-        vectors = [
-            [x.resolve_neg().contiguous() for x in tensors] for tensors in (before, after, grads)
-        ]
+        count = len(before)
         length = 1 if dim is None else before[0].shape[dim]
-        rows = []
-        for w, new_w, g in zip(*vectors, strict=True):
-            n_outer = 1 if dim is None else math.prod(w.shape[:dim])
-            n_inner = w.numel() // (n_outer * length)
-            rows.append((w.data_ptr(), new_w.data_ptr(), g.data_ptr(), n_outer, n_inner))
-        table = np.array(rows, dtype=np.int64)
-        products = torch.empty(len(rows), length, 3, 3, dtype=torch.float64, device="cpu")
-        self._function(len(rows), length, table.ctypes.data, products.data_ptr(), threads())
+        n_outer = 1 if dim is None else math.prod(before[0].shape[:dim])
+        n_inner = [x.numel() // (n_outer * length) for x in before]
+        in_order = [[x.contiguous() for x in tensors] for tensors in (before, after, grads)]
+        addresses = [[x.data_ptr() for x in tensors] for tensors in in_order]
+        table = np.array([*addresses, [n_outer] * count, n_inner], dtype=np.int64)
+        products = torch.empty(count, length, 3, 3, dtype=torch.float64, device="cpu")
+        self._function(count, length, table.ctypes.data, products.data_ptr(), threads())
         return products
 
 
