@@ -551,13 +551,13 @@ class Meter:
         whole = [gg.sqrt(), dd.sqrt() / ww.sqrt(), (dd / sizes).sqrt()]
         shares = [flag.mean(-1) for flag in flags]
         tensors = {"numbers": torch.stack([*means, *whole, *shares], 1)}
-        computed = [x for x in bidiagonals if x is not None]
-        if computed:
+        spectra_steps = [i for i, x in enumerate(bidiagonals) if x is not None]
+        if spectra_steps:
             view = self._matrix_view if self._matrix_view in products else LAYER
-            ww, wd, _, dd, _ = products[view]
+            by_step = torch.unflatten(products[view], 1, (len(steps), len(self.weights)))
+            ww, wd, _, dd, _ = torch.cat([by_step[:, i] for i in spectra_steps], 1)
             squared_norms = torch.stack([ww + 2 * wd + dd, dd], 1)
-            missing = torch.full_like(computed[0], torch.nan)
-            entries = torch.cat([missing if x is None else x for x in bidiagonals])
+            entries = torch.cat([x for x in bidiagonals if x is not None])
             tensors["spectra"] = torch.cat([squared_norms[..., None], entries], -1)
         if watched:
             tensors["watched"] = torch.cat(watched)
@@ -565,7 +565,7 @@ class Meter:
             tensors["units"] = numbers
             for i, (flag, view) in enumerate(zip(flags, self._tested_views, strict=True)):
                 tensors[f"flags {i}"] = flag.expand(-1, self._n_units[view])
-        return Table(tensors, has_gradient)
+        return Table(tensors, has_gradient, spectra_steps)
 
     def _invariant_flags(
         self, products: Mapping[View, Tensor], states: Sequence[State]
@@ -612,15 +612,19 @@ class Meter:
         tensors = table.tensors
         views = self._tested_views
         rows = tensors["numbers"].tolist()
+        n_weights = len(self._measured)
         spectra = [[math.nan] * 4] * len(rows)
-        if "spectra" in tensors:
-            spectra = _read_spectra(tensors["spectra"])
+        computed = _read_spectra(tensors["spectra"]) if table.spectra_steps else []
+        for i, step_index in enumerate(table.spectra_steps):
+            start = step_index * n_weights
+            spectra[start : start + n_weights] = computed[i * n_weights : (i + 1) * n_weights]
         watched = tensors["watched"].tolist() if "watched" in tensors else [[]] * len(rows)
         labels = [key.replace(WATCH_PREFIX, "") for key in self._watched_keys]
-        view_name, shapes = str(self._view), [tuple(x.weight.shape) for x in self._measured]
+        view_name, view_names = str(self._view), [str(view) for view in views]
+        shapes = [tuple(x.weight.shape) for x in self._measured]
         for row_index, row in enumerate(rows):
-            step = steps[row_index // len(self._measured)]
-            measured = self._measured[row_index % len(self._measured)]
+            step = steps[row_index // n_weights]
+            measured = self._measured[row_index % n_weights]
             *unit_means, grad_norm, relative_step, update_rms = row[: N_UNIT_NUMBERS + 3]
             norm_before, norm, effective_step, turn, cosine = unit_means
             shares = row[N_UNIT_NUMBERS + 3 :]
@@ -637,8 +641,8 @@ class Meter:
                 turn=turn,
                 cosine=cosine,
                 invariant=0.0 if view_index is None else shares[view_index],
-                invariant_view=None if view_index is None else str(views[view_index]),
-                shape=shapes[row_index % len(self._measured)],
+                invariant_view=None if view_index is None else view_names[view_index],
+                shape=shapes[row_index % n_weights],
                 grad_norm=grad_norm if table.has_gradient[row_index] else math.nan,
                 relative_step=relative_step,
                 update_rms=update_rms,
@@ -662,18 +666,20 @@ class Table(NamedTuple):
 
     Attributes:
         tensors: by name. "numbers", of shape (rows, numbers and shares of each test); "spectra",
-            (rows, 2, matrices, 1 + entries): of w' and of dw, |.|^2 and the bidiagonal; "watched",
-            (rows, watches); with `by_unit` "units", (5, rows, units), and the "flags" of the units
+            (rows of `spectra_steps`, 2, matrices, 1 + entries): of w' and of dw, |.|^2 and the
+            bidiagonal; "watched", (rows, watches); with `by_unit` "units", (5, rows, units), and the "flags" of the units
             of each tested view, (rows, units).
         has_gradient: for each row, whether the gradient is known.
+        spectra_steps: the indices of the steps that have spectra.
     """
 
     tensors: dict[str, Tensor]
     has_gradient: list[bool]
+    spectra_steps: list[int]
 
     def to_host(self) -> Table:
         """Return the table on the CPU."""
-        return Table({name: x.cpu() for name, x in self.tensors.items()}, self.has_gradient)
+        return self._replace(tensors={name: x.cpu() for name, x in self.tensors.items()})
 
 
 def _read_spectra(spectra: Tensor) -> list[list[float]]:
