@@ -17,6 +17,7 @@ The stages are `trace`, `graph`, `schedule`, `code`, `verify` and `run`, one fil
 follows AdamP through them. The rule stays the one definition of its optimizer.
 """
 
+from spherenorm.compile.code import read_header
 from spherenorm.compile.interface import (
     BACKENDS,
     BackendError,
@@ -25,7 +26,6 @@ from spherenorm.compile.interface import (
     WeightStep,
     require_backend,
 )
-from spherenorm.compile.code import read_header
 from spherenorm.compile.kernel import Export, load_function, threads
 from spherenorm.compile.memory import why_not_steppable
 from spherenorm.compile.paths import BATCHED_DEVICES, CUDA_KERNEL_DEVICES, needs_whole_states

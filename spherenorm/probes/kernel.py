@@ -57,7 +57,12 @@ class ProductsKernel:
 
     def takes(self, tensors: Sequence[Tensor]) -> bool:
         """Return whether the tensors have memory that the kernel can read."""
-        return all(type(x) is Tensor and x.dtype is self._dtype and not x.is_neg() for x in tensors)
+        # Loops in Python over many small weights take as long as their products.
+        return (
+            set(map(type, tensors)) == {Tensor}
+            and {x.dtype for x in tensors} == {self._dtype}
+            and not any(map(Tensor.is_neg, tensors))
+        )
 
     def inner_products(
         self,
@@ -78,10 +83,12 @@ class ProductsKernel:
         count = len(before)
         length = 1 if dim is None else before[0].shape[dim]
         n_outer = 1 if dim is None else math.prod(before[0].shape[:dim])
-        n_inner = [x.numel() // (n_outer * length) for x in before]
-        in_order = [[x.contiguous() for x in tensors] for tensors in (before, after, grads)]
-        addresses = [[x.data_ptr() for x in tensors] for tensors in in_order]
-        table = np.array([*addresses, [n_outer] * count, n_inner], dtype=np.int64)
+        vectors = [list(map(Tensor.contiguous, tensors)) for tensors in (before, after, grads)]
+        table = np.empty((5, count), dtype=np.int64)
+        table[:3] = [list(map(Tensor.data_ptr, tensors)) for tensors in vectors]
+        table[3] = n_outer
+        table[4] = list(map(Tensor.numel, before))
+        table[4] //= n_outer * length
         products = torch.empty(count, length, 3, 3, dtype=torch.float64, device="cpu")
         self._function(count, length, table.ctypes.data, products.data_ptr(), threads())
         return products

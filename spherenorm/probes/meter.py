@@ -267,7 +267,9 @@ def layout_key(optimizer: Optimizer, group_rules: Sequence[GroupRule]) -> Hashab
         settings = [object() if isinstance(x, Tensor) else x for x in settings]
         settings += [sphere_of(group_rule.rule), group_rule.matrix_view, group_rule.watched_keys]
         key.append((type(test), *settings, *group.get("param_names", ())))
-        key += [(id(p), p.shape, p.dtype, p.device) for p in group["params"]]
+        weights = group["params"]
+        key += [*map(id, weights), *map(Tensor.size, weights)]
+        key += [(p.dtype, p.device) for p in weights]
     return tuple(key)
 
 
@@ -472,7 +474,7 @@ class Meter:
         self, before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor], dim: int
     ) -> Tensor:
         """Return the products of w, d = w' - w and g at each index of `dim`; of whole vectors."""
-        if self._kernel is not None and self._kernel.takes([*before, *after, *grads]):
+        if self._kernel is not None and self._kernel.takes([*after, *grads]):
             any_dim = None if self._vector_products is not None else dim
             return self._kernel.inner_products(before, after, grads, any_dim)
         if self._vector_products is not None:
@@ -667,8 +669,8 @@ class Table(NamedTuple):
     Attributes:
         tensors: by name. "numbers", of shape (rows, numbers and shares of each test); "spectra",
             (rows of `spectra_steps`, 2, matrices, 1 + entries): of w' and of dw, |.|^2 and the
-            bidiagonal; "watched", (rows, watches); with `by_unit` "units", (5, rows, units), and the "flags" of the units
-            of each tested view, (rows, units).
+            bidiagonal; "watched", (rows, watches); with `by_unit` "units", (5, rows, units), and
+            the "flags" of the units of each tested view, (rows, units).
         has_gradient: for each row, whether the gradient is known.
         spectra_steps: the indices of the steps that have spectra.
     """
