@@ -75,6 +75,17 @@ class Interval:
         below_high = value < self.high if self.open_high else value <= self.high
         return above_low and below_high
 
+    def intersect(self, other: Interval) -> Interval:
+        """Return the numbers that lie in both intervals.
+
+        Example:
+            >>> print(Interval.parse("[0, 1)").intersect(Interval.parse("(0, inf)")))
+            (0, 1)
+        """
+        low, open_low = max((x.low, x.open_low) for x in (self, other))
+        high, closed_high = min((x.high, not x.open_high) for x in (self, other))
+        return Interval(low, high, open_low, not closed_high)
+
     def __str__(self) -> str:
         opening = "(" if self.open_low else "["
         closing = ")" if self.open_high else "]"

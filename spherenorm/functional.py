@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -306,11 +307,22 @@ class Sweep:
         >>> result = sweep("sgd", lambda p: p["w"] ** 2, params, rates, steps=2)
         >>> result.loss.flatten(), result.params["w"]
         (tensor([1.0000, 0.2500]), tensor([[0.2500]]))
+        >>> result
+        Sweep of 1 points and 1 seeds over 2 steps; loss before the last step by point: 0.25
     """
 
     params: Params
     loss: Tensor
     records: Any
+
+    def __repr__(self) -> str:
+        n_steps, n_points, n_seeds = self.loss.shape
+        seeds = f", mean over {n_seeds} seeds" if n_seeds > 1 else ""
+        losses = " ".join(f"{x:.4g}" for x in self.loss[-1].mean(1).tolist())
+        return (
+            f"Sweep of {n_points} points and {n_seeds} seeds over {n_steps} steps; loss before the "
+            f"last step by point{seeds}: {losses}"
+        )
 
 
 def sweep(
@@ -355,7 +367,7 @@ def sweep(
     Raises:
         ValueError: an unknown hyper-parameter, one outside its interval (at any step of the
             schedule), lengths that differ, or parameters on several devices.
-        TypeError: the schedule returns something else than a number.
+        TypeError: the schedule returns something else than a number, or the loss than a scalar.
 
     Example:
         >>> rates = {"lr": [0.1, 0.2, 0.3]}
@@ -377,7 +389,7 @@ def sweep(
         lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None)
     )
     state: dict[str, State] = init_all(device_points, dict(params))
-    take_step: Callable[..., Any] = _make_step(bound, loss, record)
+    take_step: Callable[..., Any] = _make_step(bound, _with_checked_result(loss), record)
     if steps >= MIN_TRACED_STEPS:
         take_step = _TracedStep(take_step, bound, points, device)
     losses, records = [], []
@@ -392,6 +404,20 @@ def sweep(
             records.append(recorded)
     stacked = pytree.tree_map(lambda *x: torch.stack(x), *records) if record else None
     return Sweep(weights, torch.stack(losses), stacked)
+
+
+def _with_checked_result(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a loss that refuses to be anything but a scalar."""
+
+    @functools.wraps(loss)
+    def checked_loss(*arguments: Any) -> Tensor:
+        value = loss(*arguments)
+        if not isinstance(value, Tensor) or value.ndim:
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise TypeError(f"loss must return a scalar for one point and one seed, got {got}")
+        return value
+
+    return checked_loss
 
 
 def _device_of(params: Mapping[str, Tensor]) -> torch.device:

@@ -391,6 +391,8 @@ def recipe_names() -> list[str]:
     names = []
     for function in _recipes.values():
         short_name = function.__name__
+        if not short_name.isidentifier():
+            continue  # a lambda: no name finds it
         is_unique = _recipes_with_short_name(short_name) == [function]
         names.append(short_name if is_unique else qualified_name(function))
     return names
@@ -449,9 +451,14 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         return candidates[0]
     module_name, colon, _ = spec.partition(":")
     if not (module_name and colon):
-        raise unknown_name("recipe", spec, recipe_names(), "(your own: module:function)")
+        raise _unknown_recipe(spec)
     function: Recipe = look_up("recipe", spec, "function", callable)
     return function
+
+
+def _unknown_recipe(name: str) -> ValueError:
+    suggestion = did_you_mean(name, recipe_names(), "sn.recipe_names() has those of the library")
+    return ValueError(f"no recipe is named {name!r}; {suggestion} (your own: module:function)")
 
 
 def _recipe_of_class(cls: type) -> Recipe:

@@ -97,9 +97,15 @@ def _power(x: Any, y: Any) -> Any:
     return math.nan if isinstance(value, complex) else value
 
 
+def _share_of_cosine(x: Any) -> Any:
+    angle = math.pi * x
+    share = (1 - _cos(angle)) / 2
+    return share
+
+
 _SHAPES: dict[str, Callable[[Any], Any]] = {
     "linear": lambda x: x,
-    "cosine": lambda x: (1 - _cos(math.pi * x)) / 2,
+    "cosine": _share_of_cosine,
     "sqrt": _sqrt,
     "square": lambda x: 1 - (1 - x) ** 2,
     "jump": lambda x: _unit_step(x, 1),
@@ -435,7 +441,8 @@ def _step_after(steps: Scalar, function: str) -> Scalar:
             f"schedule.{function}: steps must be the number of all steps, got None; where a run "
             "has yet to fill it in, take a constant in place of the schedule"
         )
-    return steps + 1
+    step_after = steps + 1
+    return step_after
 
 
 def warmup_cosine(

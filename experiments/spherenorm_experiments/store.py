@@ -55,7 +55,8 @@ def user_files() -> dict[str, Path]:
     Modules of this project are those of a release, and installed packages have versions.
     """
     files: dict[str, Path] = {}
-    for key, module in list(sys.modules.items()):
+    # Another thread may import a module meanwhile; a copy is taken at once, a list is not.
+    for key, module in sys.modules.copy().items():
         file, name = getattr(module, "__file__", None) or "", key
         if key in ("__main__", "__mp_main__"):  # by its own name: a worker imports it as that
             spec = getattr(module, "__spec__", None)

@@ -28,9 +28,9 @@ from spherenorm_paper.thirteen import UNIFORM, across, first_of_each, of_every_b
 class Outcome(StrEnum):
     """The conclusion from the verdicts of a statement's claims."""
 
-    ALL = "all"
-    NONE = "none"
-    MIXED = "mixed"
+    ALL = "holds"
+    NONE = "does not hold"
+    MIXED = "holds in part"
     INCONCLUSIVE = "inconclusive"
     NOT_TESTED = "not tested"
 
@@ -38,14 +38,14 @@ class Outcome(StrEnum):
 FAILED = (Outcome.NONE, Outcome.MIXED)
 
 LEAST_SHARE = 0.5
-"""The share of the tested claims that has to be supported for the outcome "all"."""
+"""The share of the tested claims that has to be supported for the outcome "holds"."""
 
-RULE = """The outcome of a statement counts the verdicts of its claims. *All*: no claim of it is
+RULE = """The outcome of a statement counts the verdicts of its claims. *Holds*: no claim of it is
 decided against it, and at least half of those that were tested are supported; each of its claims,
-if it speaks of every case, or of two things at once. *None*: some claim is decided against it, and
+if it speaks of every case, or of two things at once. *Does not hold*: some claim is decided against it, and
 none for it; a claim is against it if it is contradicted, or equivalent. Our networks, data and runs
 are smaller than the paper's, and that may be the reason, except for toy problems and laws of norms
-and steps. *Mixed*: some claims are for it and some against it. *Inconclusive*: otherwise; the runs
+and steps. *Holds in part*: some claims are for it and some against it. *Inconclusive*: otherwise; the runs
 are too few or too noisy, or their numbers tie. *Not tested*: it has no claim, or no runs. A
 statement that is true by construction (a definition, or a free number that was chosen so that the
 paper's number comes out) tests our code alone; its claims stand apart."""
@@ -61,11 +61,11 @@ def outcome(verdicts: Sequence[Verdict], *, every: bool = False) -> Outcome:
     Examples:
         >>> V = Verdict
         >>> str(outcome([V.SUPPORTED, V.SUPPORTED, V.INCONCLUSIVE]))
-        'all'
+        'holds'
         >>> str(outcome([V.SUPPORTED, V.SUPPORTED, V.INCONCLUSIVE], every=True))
         'inconclusive'
         >>> str(outcome([V.SUPPORTED, V.EQUIVALENT]))
-        'mixed'
+        'holds in part'
     """
     tested = [verdict for verdict in verdicts if verdict is not Verdict.NOT_TESTED]
     supported = sum(verdict in FOR for verdict in tested)

@@ -30,6 +30,7 @@ from spherenorm.export.recipe import (
     find_difference_at_scale,
 )
 from spherenorm.export.text import join_items
+from spherenorm.fields import Interval
 from spherenorm.partition import Partition
 from spherenorm.registry import Bound, bind
 from spherenorm.rule import Rule
@@ -159,18 +160,32 @@ class ExportedFile:
         has_clock = any(part.has_clock for part in self.parts.values())
         single = self.parts.get(None)
         lines = self._lines_of_partition() if single is None else self._lines_of_recipe(single)
+        checks = self._function_of_checks()
         return TEMPLATE.format(
             name=self.name,
             **lines,
             state=(STATE_AND_SUMS if has_sums else STATE).format(chosen=lines["chosen"]),
-            imports="import math\n\n" if "math." in functions else "",
+            imports="import math\n\n" if "math." in functions + checks else "",
             load_state_dict=LOAD_STATE_DICT,
             weights=TWO_PASSES if has_sums else ONE_PASS,
             advance=ADVANCE if has_clock else "",
             sums=", sums" if has_sums else "",
+            checks=checks,
             matrix_of=MATRIX_OF,
             functions=functions,
         )
+
+    def _function_of_checks(self) -> str:
+        """Return the function that refuses numbers outside their intervals; "" without any."""
+        lines = []
+        for label, part in self.parts.items():
+            checks = [line for entry in part.intervals.items() for line in _lines_of_check(*entry)]
+            if label is not None and checks:
+                checks = [f'if group["label"] == {_quote(label)}:', *_indent(checks)]
+            lines += checks
+        if not lines:
+            return ""
+        return "\n\n" + "\n".join(["def check_numbers(group):", *_indent(lines)]) + "\n"
 
     def _lines_of_recipe(self, part: ExportedRecipe) -> dict[str, str]:
         """Return the lines that the file of a recipe has alone."""
@@ -203,7 +218,7 @@ class ExportedFile:
             "constructor": CONSTRUCTOR_OF_RECIPE.format(
                 init=join_items("    def __init__(", ["self", "params", *arguments], "):"),
                 defaults=join_items("        defaults = {", entries, "}"),
-                add_param_group=ADD_PARAM_GROUP if part.has_clock else "",
+                add_param_group=_add_param_group(part),
             ),
             "constants": constants,
             "refusal": "" if part.flattens else REFUSAL_OF_MANY_DIMENSIONS.format(and_label=""),
@@ -229,7 +244,8 @@ class ExportedFile:
             "what": "an optimizer of plain torch that steps each parameter by its label",
             "description": f"{ORIGIN_OF_PARTITION}\n\n" + "\n".join(recipes) + f"\n\n{shapes}",
             "constructor": CONSTRUCTOR_OF_PARTITION.format(
-                clock=CLOCK_OF_LABEL.format(labels=_quote(scheduled)) if scheduled else ""
+                clock=CLOCK_OF_LABEL.format(labels=_quote(scheduled)) if scheduled else "",
+                check=CHECK_OF_LABEL if any(part.intervals for part in self.parts.values()) else "",
             ),
             "constants": DEFAULTS.format(defaults=textwrap.indent("\n".join(defaults), " " * 4)),
             "refusal": REFUSAL_OF_MANY_DIMENSIONS.format(and_label=and_label) if refusing else "",
@@ -243,6 +259,39 @@ class ExportedFile:
         if label is None:
             return text
         return _FUNCTION.sub(rf"\1_{self.suffixes[label]}_\2", text)
+
+
+def _add_param_group(part: ExportedRecipe) -> str:
+    """Return the method of a recipe's class; "" where it has nothing to add to torch's."""
+    if not part.intervals and not part.has_clock:
+        return ""
+    check = CHECK_OF_RECIPE if part.intervals else ""
+    return ADD_PARAM_GROUP.format(check=check, **(CLOCK if part.has_clock else NO_CLOCK))
+
+
+def _lines_of_check(entry: str, interval: Interval) -> list[str]:
+    """Return the lines that refuse a number outside its interval.
+
+    Args:
+        entry: name of the number in a param_group, such as "lr" or "betas[0]".
+        interval: the interval.
+    """
+    name, _, index = entry.rstrip("]").partition("[")
+    variable = f"{name.removesuffix('s')}{int(index) + 1}" if index else name
+    value = f'group["{name}"]' + (f"[{index}]" if index else "")
+    low, high = (repr(x).replace("inf", "math.inf") for x in (interval.low, interval.high))
+    is_above = f"{low.removesuffix('.0')} {'<' if interval.open_low else '<='} {variable}"
+    is_below = f"{'<' if interval.open_high else '<='} {high.removesuffix('.0')}"
+    text = str(interval).replace("∞", "inf")
+    return [
+        f"{variable} = {value}",
+        f"if not {is_above} {is_below}:",
+        f'    raise ValueError(f"{entry} must be in {text}, got {{{variable}}}")',
+    ]
+
+
+def _indent(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def _quote(value: Any) -> str:
@@ -302,7 +351,7 @@ class {name}(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
 {weights}{advance}        return loss
-{constants}
+{constants}{checks}
 
 def step_weight(p, state, group{sums}):
     if p.is_complex():
@@ -341,6 +390,12 @@ CONSTRUCTOR_OF_RECIPE = """\
         super().__init__(params, defaults)
 {add_param_group}"""
 
+ADD_PARAM_GROUP = """
+    def add_param_group(self, param_group):
+{check}{clock}        super().add_param_group({param_group})
+"""
+CHECK_OF_RECIPE = "        check_numbers({**self.defaults, **param_group})\n"
+
 # Of the two, the file of a partition
 
 ORIGIN_OF_PARTITION = "Written from a partition of spherenorm, whose labels have these recipes:"
@@ -357,8 +412,10 @@ CONSTRUCTOR_OF_PARTITION = '''\
         label = param_group.get("label")
         if label not in DEFAULTS:
             raise ValueError(f"a param_group needs a label of {{[*DEFAULTS]}}, got {{label!r}}")
-{clock}        super().add_param_group({{**DEFAULTS[label], **param_group}})
+{clock}        param_group = {{**DEFAULTS[label], **param_group}}
+{check}        super().add_param_group(param_group)
 '''
+CHECK_OF_LABEL = "        check_numbers(param_group)\n"
 DEFAULTS = """
 
 DEFAULTS = {{
@@ -417,12 +474,14 @@ def shared_numbers(state):
 
 # The clock of schedules, which counts the steps of a param_group
 
-ADD_PARAM_GROUP = """
-    def add_param_group(self, param_group):
+CLOCK = {
+    "clock": """\
         # Schedules follow a clock. A group that joins late has the clock of the others.
         clock = max((group["clock"] for group in self.param_groups), default=0)
-        super().add_param_group({"clock": clock, **param_group})
-"""
+""",
+    "param_group": '{"clock": clock, **param_group}',
+}
+NO_CLOCK = {"clock": "", "param_group": "param_group"}
 CLOCK_OF_LABEL = """\
         if label in {labels}:
             # Schedules follow a clock. A group that joins late has the clock of the others.

@@ -46,7 +46,13 @@ from spherenorm.export.expressions import (
     expression,
     function_of_shape,
 )
-from spherenorm.export.text import MAX_LINE_LENGTH, format_assignment, join_items, unparse
+from spherenorm.export.text import (
+    MAX_LINE_LENGTH,
+    format_assignment,
+    join_items,
+    simplify_number,
+    unparse,
+)
 from spherenorm.manifolds import Manifold
 from spherenorm.operations import of_overload
 from spherenorm.optim.schedules import CLOCK
@@ -408,6 +414,7 @@ class FunctionWriter:
             text = repr(values[0])
             if isinstance(values[0], float) and not math.isfinite(values[0]):
                 text = text.replace("inf", "math.inf").replace("nan", "math.nan")
+            text = text.replace(repr(math.pi), "math.pi")
             return text.removesuffix(".0") if is_whole else text
         shapes = [trace.shape for trace in self.traces]
         function = function_of_shape([float(value) for value in values], shapes)
@@ -419,7 +426,8 @@ class FunctionWriter:
         """Assign the result of a call to a variable, or write it where it is used."""
         call, value = joint_call.call, joint_call.result
         output_name = self.output_names.get(value)
-        result = replace(result, text=unparse(ast.parse(result.text)))
+        print_text = simplify_number if result.is_number else _normalize
+        result = replace(result, text=print_text(result.text))
         if result.text in self.assigned and not output_name and self.function == "step":
             self.expressions[value] = self.assigned[result.text]
             return
@@ -472,6 +480,10 @@ class FunctionWriter:
             unused = f"{name}{number}"
         self.used_names.add(unused)
         return unused
+
+
+def _normalize(text: str) -> str:
+    return unparse(ast.parse(text))
 
 
 def _is_wide_in_float32(value: Pair) -> bool:

@@ -11,7 +11,7 @@ import ast
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from spherenorm.export.expressions import UnsupportedOpError
 from spherenorm.export.functions import FunctionWriter, JointTrace, random_tensor
+from spherenorm.fields import Interval
 from spherenorm.numerics import safe_divide
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
@@ -108,6 +109,7 @@ class ExportedRecipe:
     Attributes:
         numeric: the hyper-parameters that are entries of a param_group.
         settings: the hyper-parameters at which functions are compared with the rule.
+        intervals: the interval of each number, such as "lr" or "betas[0]", for which a rule asks.
         has_clock: a hyper-parameter is a schedule, whose clock is the count of the group's steps.
         functions: the text of the functions, by the kind for which they were written.
         functions_of: by kind, the kind whose functions step it; None if the rule refuses it.
@@ -121,6 +123,10 @@ class ExportedRecipe:
         self.bound = bound
         self.numeric, self._traced_arguments = _numbers_as_tensors(bound)
         self.settings = [bound, *_with_other_numbers(bound, self.numeric)]
+        self.intervals = _intervals_of(
+            bound.recipe(**self._traced_arguments),
+            {name: self._traced_arguments[name] for name in self.numeric},
+        )
         self.has_sums = bound.rule.needs_global_sums
         self.has_clock = bound.rule.is_scheduled or is_scheduled([*bound.hyper_parameters.values()])
         self.shared_numbers = self._shared_hyper_parameters()
@@ -392,6 +398,34 @@ def _numbers_as_tensors(bound: Bound) -> tuple[list[str], dict[str, Any]]:
         names.append(name)
         arguments[name] = tensor
     return names, arguments
+
+
+def _intervals_of(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Interval]:
+    """Return the intervals of the fields that hold an argument as it is, or as a knot's value.
+
+    Args:
+        rule: a rule that a recipe has made of the arguments.
+        arguments: 0-dim tensors by name, or tuples of them.
+
+    Returns:
+        Intervals by name; an element of a tuple has its index in the name. A number that several
+        fields hold has the narrowest of their intervals.
+    """
+    entries = {}
+    for name, value in arguments.items():
+        if isinstance(value, tuple | list):
+            entries |= {f"{name}[{i}]": element for i, element in enumerate(value)}
+        else:
+            entries[name] = value
+    intervals: dict[str, Interval] = {}
+    for part in rule.walk():
+        for field in fields(part):
+            interval, content = field.metadata.get("interval"), getattr(part, field.name)
+            numbers = content.values if isinstance(content, Knots) else (content,)
+            for name, value in entries.items() if interval is not None else ():
+                if any(number is value for number in numbers):
+                    intervals[name] = interval.intersect(intervals.get(name, interval))
+    return {name: intervals[name] for name in entries if name in intervals}
 
 
 def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:

@@ -17,6 +17,38 @@ def unparse(node: ast.AST) -> str:
     return _POWER.sub(r"\1**\2", ast.unparse(node).replace("'", '"'))
 
 
+def _number(node: ast.expr) -> float | None:
+    """Return the value of a number; None for anything else."""
+    is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    return node.value if is_number else None  # type: ignore[attr-defined, no-any-return]
+
+
+class _Simplify(ast.NodeTransformer):
+    """Drops terms 0 and factors 1, and products with 0, from an expression of finite numbers."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        first, second = map(_number, (node.left, node.right))
+        if isinstance(node.op, ast.Mult) and 0 in (first, second):
+            return ast.Constant(0)
+        neutral = 1 if isinstance(node.op, ast.Mult | ast.Div) else 0
+        if isinstance(node.op, ast.Add | ast.Mult) and first == neutral:
+            return node.right
+        if isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div) and second == neutral:
+            return node.left
+        return node
+
+
+def simplify_number(text: str) -> str:
+    """Return an expression of numbers without the operations that change nothing.
+
+    Example:
+        >>> print(simplify_number("t * 0 + lr * (1 - share) + (share - 0) * 0"))
+        lr * (1 - share)
+    """
+    return unparse(_Simplify().visit(ast.parse(text)))
+
+
 def format_assignment(name: str, text: str, max_length: int = MAX_LINE_LENGTH) -> str:
     """Return an assignment; a long one is broken as ruff does."""
     line = f"{name} = {text}"

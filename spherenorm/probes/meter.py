@@ -35,6 +35,7 @@ from spherenorm.rules import (
     InvarianceTest,
     Orthogonalize,
     ScaleInvarianceTest,
+    StepSize,
     UnitSums,
 )
 from spherenorm.rules.watch import WATCH_PREFIX
@@ -109,6 +110,8 @@ class Measurement:
             `Orthogonalize.view`, if the weight's rule has one: their root mean square.
         stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank.
         update_spectral_norm, update_stable_rank: the same of dw.
+        lr: learning rate of the step, with its schedules: that of the first `rules.StepSize` of the
+            weight's rule, or else the `lr` of its param_group; nan without one.
         watched: the numbers of the weight's `rules.Watch`, by "quantity" or "name_quantity".
 
     Example:
@@ -137,6 +140,7 @@ class Measurement:
     stable_rank: float = math.nan
     update_spectral_norm: float = math.nan
     update_stable_rank: float = math.nan
+    lr: float = math.nan
     watched: Mapping[str, float] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
@@ -196,6 +200,7 @@ class MeasuredWeight:
         index: its index among the measured weights.
         matrix_view: the view whose units are its matrices.
         watched_keys: the keys of the states that its watches keep.
+        group: index of its param_group.
     """
 
     weight: Tensor
@@ -205,6 +210,7 @@ class MeasuredWeight:
     index: int
     matrix_view: View
     watched_keys: tuple[str, ...]
+    group: int
 
 
 def find_weights(
@@ -248,6 +254,7 @@ def find_weights(
                 len(weights),
                 group_rule.matrix_view,
                 group_rule.watched_keys,
+                group_index,
             )
         )
     return weights
@@ -296,6 +303,24 @@ def group_rules_of(optimizer: Optimizer) -> list[GroupRule]:
         return [GroupRule(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
     rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
     return [GroupRule(rule, _find_test(rule)) for rule in rules]
+
+
+def learning_rates_of(
+    optimizer: Optimizer, group_rules: Sequence[GroupRule]
+) -> list[float | Tensor]:
+    """Return the learning rate of each group's next step; nan for a group without one."""
+    return [
+        _learning_rate(group, group_rule.rule)
+        for group, group_rule in zip(optimizer.param_groups, group_rules, strict=True)
+    ]
+
+
+def _learning_rate(group: Mapping[str, Any], rule: Rule | None) -> float | Tensor:
+    parts = () if rule is None else rule.walk()
+    rates = (part.lr for part in parts if isinstance(part, StepSize))
+    rate: Any = next(rates, group.get("lr", math.nan))
+    # A later step may write into a tensor; to read it here would wait for its device.
+    return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 
 
 def _find_test(rule: Rule) -> InvarianceTest:
@@ -404,6 +429,7 @@ class Meter:
         self._gradients: list[tuple[Tensor, int, Tensor] | None] = [None] * len(measured)
         self._copies_gradient = [True] * len(measured)
         self._states_before: list[State] = []
+        self._rates_before: list[float | Tensor] = []
         # For each measured step, the inner products at each index of a dimension.
         self._products: list[dict[int, Tensor]] = []
         # For each measured step the bidiagonals of w' and dw, and the numbers of the watches.
@@ -411,15 +437,21 @@ class Meter:
         self._watched: list[Tensor] = []
         # For each measured step and weight, whether its gradient is known.
         self._has_gradient: list[bool] = []
+        # For each measured step and weight, its learning rate.
+        self._rates: list[float | Tensor] = []
         # For each measured step and weight, the state of its test before the step.
         self._states: list[State] = []
 
-    def save_before_step(self, states: Sequence[State]) -> None:
+    def save_before_step(
+        self, states: Sequence[State], rates_of_groups: Sequence[float | Tensor]
+    ) -> None:
         """Save what the step is about to change: the weights, and the states of their test.
 
         Args:
             states: the state of each weight in the optimizer.
+            rates_of_groups: the learning rate of each param_group, from `learning_rates_of`.
         """
+        self._rates_before = [rates_of_groups[x.group] for x in self._measured]
         copy_tensors(self._weights_before, [to_full_dense(weight) for weight in self.weights])
         self._states_before = []
         if self._test is None or not self._test.state_names:
@@ -461,6 +493,7 @@ class Meter:
         ]
         grads = [self._take_gradient(i, x) for i, x in enumerate(after)]
         self._states += self._states_before
+        self._rates += self._rates_before
         if self._watched_keys:
             self._watched.append(self._watched_numbers(stepped_states))
         self._products.append(
@@ -533,6 +566,7 @@ class Meter:
         states, self._states = self._states, []
         steps, self._products = self._products, []
         has_gradient, self._has_gradient = self._has_gradient, []
+        rates, self._rates = self._rates, []
         bidiagonals, self._bidiagonals = self._bidiagonals, []
         watched, self._watched = self._watched, []
         products_at = {
@@ -567,7 +601,7 @@ class Meter:
             tensors["units"] = numbers
             for i, (flag, view) in enumerate(zip(flags, self._tested_views, strict=True)):
                 tensors[f"flags {i}"] = flag.expand(-1, self._n_units[view])
-        return Table(tensors, has_gradient, spectra_steps)
+        return Table(tensors, has_gradient, rates, spectra_steps)
 
     def _invariant_flags(
         self, products: Mapping[View, Tensor], states: Sequence[State]
@@ -652,6 +686,7 @@ class Meter:
                 stable_rank=stable_rank,
                 update_spectral_norm=of_update[0],
                 update_stable_rank=of_update[1],
+                lr=float(table.rates[row_index]),
                 watched=dict(zip(labels, watched[row_index], strict=True)),
             )
             if "units" in tensors:
@@ -672,11 +707,13 @@ class Table(NamedTuple):
             bidiagonal; "watched", (rows, watches); with `by_unit` "units", (5, rows, units), and
             the "flags" of the units of each tested view, (rows, units).
         has_gradient: for each row, whether the gradient is known.
+        rates: for each row, the learning rate.
         spectra_steps: the indices of the steps that have spectra.
     """
 
     tensors: dict[str, Tensor]
     has_gradient: list[bool]
+    rates: list[float | Tensor]
     spectra_steps: list[int]
 
     def to_host(self) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ from torch.optim.optimizer import Optimizer
 from spherenorm.numerics import compute_dtype
 from spherenorm.optim import unwrap
 from spherenorm.probes.meter import (
+    GroupRule,
     MeasuredViews,
     Measurement,
     Meter,
@@ -24,6 +25,7 @@ from spherenorm.probes.meter import (
     find_weights,
     group_rules_of,
     layout_key,
+    learning_rates_of,
     make_meters,
 )
 from spherenorm.probes.products import bidiagonalize
@@ -173,9 +175,11 @@ class Probe:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if hasattr(self._law, "snapshot"):
             self._law_at_step[self._step + 1] = self._law.snapshot()
-        self._update_meters()
+        group_rules = group_rules_of(self._optimizer)
+        self._update_meters(group_rules)
+        rates = learning_rates_of(self._optimizer, group_rules)
         for meter in self._meters:
-            meter.save_before_step(self._states_of(meter))
+            meter.save_before_step(self._states_of(meter), rates)
         if not any(map(callable, (*args, *kwargs.values()))):
             self._save_gradients()
             return None
@@ -247,9 +251,8 @@ class Probe:
             ]
             self._steps_in_meters = []
 
-    def _update_meters(self) -> None:
+    def _update_meters(self, group_rules: Sequence[GroupRule]) -> None:
         """Make new meters if the weights or their tests have changed since the last step."""
-        group_rules = group_rules_of(self._optimizer)
         key = layout_key(self._optimizer, group_rules)
         if key == self._layout_key:
             return

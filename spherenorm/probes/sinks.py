@@ -320,15 +320,30 @@ class Trajectory:
         return self.points[-1]
 
     @property
-    def early_step(self) -> float:
-        """The median effective step of the first quarter."""
-        return median(p.effective_step for p in self.points[: max(1, len(self.points) // 4)])
+    def stepped_points(self) -> list[Measurement]:
+        """The points whose learning rate is not 0."""
+        return [p for p in self.points if p.lr != 0]
+
+    @property
+    def is_rate_known(self) -> bool:
+        """Whether all points have a learning rate."""
+        return not any(math.isnan(p.lr) for p in self.points)
 
     @property
     def remaining_share(self) -> float:
-        """The present effective step as a share of the early one; nan if that is 0."""
-        present_step = median(p.effective_step for p in self.points[-3:])
-        return present_step / self.early_step if self.early_step else math.nan
+        """The present effective step as a share of the early one; nan if that is 0.
+
+        Where learning rates are known, each step is divided by its rate: a schedule that lowers the
+        rate does what it was asked for, and is nothing to note.
+        """
+        steps = [
+            p.effective_step / p.lr if self.is_rate_known else p.effective_step
+            for p in self.stepped_points
+        ]
+        if not steps:
+            return math.nan
+        early_step = median(steps[: max(1, len(steps) // 4)])
+        return median(steps[-3:]) / early_step if early_step else math.nan
 
 
 class Trajectories:
@@ -391,17 +406,15 @@ class Note:
 
 
 def _note_stopped(trajectories: Sequence[Trajectory]) -> list[Note]:
-    stopped = [x.last.weight for x in trajectories if x.last.effective_step == 0]
+    stopped = [x.last.weight for x in trajectories if x.last.effective_step == 0 and x.last.lr != 0]
     return [Note(stopped, "the effective step is 0: no step moves it", "look for its gradient")]
 
 
 def _note_dying(trajectories: Sequence[Trajectory]) -> list[Note]:
     """Note the weights whose effective steps die beside the others', or else all that die."""
-    shares = {
-        x.last.weight: x.remaining_share
-        for x in trajectories
-        if x.last.effective_step > 0 and not math.isnan(x.remaining_share)
-    }
+    moving = [x for x in trajectories if x.last.effective_step > 0]
+    shares = {x.last.weight: x.remaining_share for x in moving}
+    shares = {name: share for name, share in shares.items() if not math.isnan(share)}
     if not shares:
         return []
     typical_share = median(shares.values())
@@ -410,13 +423,16 @@ def _note_dying(trajectories: Sequence[Trajectory]) -> list[Note]:
     beside = f", of the median weight's {typical_share:.1%}"
     if typical_share < DYING_SHARE:
         limit = DYING_SHARE
-        remedy = "unless a schedule lowers the rate, a higher one, more decay or a projection"
+        remedy = "a higher learning rate, more decay or a projection"
         beside = ""
+        if not all(x.is_rate_known for x in moving):
+            remedy = f"unless a schedule lowers the rate, {remedy}"
     dying = {name: share for name, share in shares.items() if share < limit}
+    kind = "the effective step"
+    if any(len({p.lr for p in x.points}) > 1 for x in moving if x.is_rate_known):
+        kind = "the effective step per learning rate"
     remaining = _span(dying.values(), ".1%")
-    return [
-        Note([*dying], f"the effective step dies: {remaining} of its start is left{beside}", remedy)
-    ]
+    return [Note([*dying], f"{kind} dies: {remaining} of its start is left{beside}", remedy)]
 
 
 def _note_growth(trajectories: Sequence[Trajectory]) -> list[Note]:
@@ -451,9 +467,16 @@ def _note_steep_start(trajectories: Sequence[Trajectory]) -> list[Note]:
 
 
 def _note_turns(trajectories: Sequence[Trajectory]) -> list[Note]:
+    """Note the weights that have not come to their equilibrium, while a schedule gave them time.
+
+    Norms settle in some 1 / (lr weight_decay) steps, which no schedule waits for that takes the
+    rate to 0: the last point counts whose rate is at least half of the largest.
+    """
     ratios = {}
     for trajectory in trajectories:
-        turn, equilibrium = trajectory.last.turn, trajectory.equilibrium[-1]
+        rates = [0.0 if math.isnan(p.lr) else p.lr for p in trajectory.points]
+        index = max(i for i, rate in enumerate(rates) if rate >= max(rates) / 2)
+        turn, equilibrium = trajectory.points[index].turn, trajectory.equilibrium[index]
         if equilibrium > 0 and turn > 0:
             ratios[trajectory.last.weight] = turn / equilibrium
     low, high = 1 / FAR_FROM_EQUILIBRIUM, FAR_FROM_EQUILIBRIUM

@@ -154,7 +154,7 @@ class ByHand:
         state = self.optimizer.state
         states = {p: {k: v.clone() for k, v in state.get(p, {}).items()} for p in weights}
         names = {p: self.names.get(p, str(i)) for i, p in enumerate(weights)}
-        grads = {}
+        grads, rates = {}, [g.get("lr", math.nan) for g in self.optimizer.param_groups]
 
         def followed(*_):
             loss = closure and closure()
@@ -165,14 +165,14 @@ class ByHand:
         if closure is None:
             followed()
         self.optimizer.step(*([followed] if closure else []))
-        for group in self.optimizer.param_groups:
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
             for p in (p for p in group["params"] if p in before and p.numel()):
                 measure = self.measure if p.ndim > 1 else self.measure_vector
                 measurement, *units = measure(
                     names[p], group, before[p], p.detach(), grads[p], states[p]
                 )
                 whole = whole_numbers(before[p], p.detach(), grads[p])
-                self.expected[self.steps, names[p]] = replace(measurement, **whole), *units
+                self.expected[self.steps, names[p]] = replace(measurement, lr=lr, **whole), *units
 
     def measure_vector(self, name, group, before, after, grad, state):
         numbers = numbers_of(before, after, grad, "layer")

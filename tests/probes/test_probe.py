@@ -135,6 +135,38 @@ def test_a_probe_collects_what_watches_have_measured():
     assert other.plain()["watched"] == {"m_norm": None, "turn": None}
 
 
+def of_a_cosine(lr=0.1, steps=8.0):
+    return sn.chain(r.HeavyBall(0.9), r.StepSize(sn.schedule.cosine(lr, steps)))
+
+
+@pytest.mark.parametrize("kind", ["torch", "scheduler", "schedule", "recipe", "tensor"])
+def test_a_measurement_has_the_learning_rate_of_its_step(kind):
+    """Wherever the rate comes from; a later step may write into a tensor."""
+    weight = torch.nn.Parameter(torch.eye(3))
+    right = [sn.schedule.cosine(0.1, 8)(t) for t in range(1, 9)]
+    optimizer = {
+        "torch": lambda: torch.optim.SGD([weight], lr=0.1),
+        "scheduler": lambda: sn.optim.AdamP([weight], lr=0.1),
+        "schedule": lambda: sn.optim.AdamP([weight], lr=sn.schedule.cosine(0.1, 8)),
+        "recipe": lambda: sn.torch_optimizer(of_a_cosine)([weight]),
+        "tensor": lambda: torch.optim.Adam([weight], lr=torch.tensor(0.1), capturable=False),
+    }[kind]()
+    scheduler = None
+    if kind == "scheduler":
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
+    with sn.probe(optimizer, every=1) as probe:
+        for rate in right:
+            if kind in ("torch", "tensor"):
+                torch.as_tensor(optimizer.param_groups[0]["lr"]).fill_(rate)
+                if kind == "torch":
+                    optimizer.param_groups[0]["lr"] = rate
+            weight.grad = torch.ones(3, 3)
+            optimizer.step()
+            if scheduler:
+                scheduler.step()
+    assert [m.lr for m in probe.measurements] == pytest.approx(right, rel=1e-6)
+
+
 def test_a_weight_that_is_not_stepped_has_no_watched_number():
     weights = [torch.nn.Parameter(torch.randn(3, 2)) for _ in range(2)]
     optimizer = sn.torch_optimizer(watched)(weights)

@@ -35,6 +35,7 @@ def notes(*courses, equilibrium=None):
 STEPS = range(1, 41)
 DIES = {"effective_step": lambda t: 0.1 * 0.8**t}
 GROWS = {"norm": lambda t: 1 + t / 40}
+COOLS = {t: max(0.0, 0.1 * (1 - t / 40)) for t in STEPS}.__getitem__
 LOWERED = [course(STEPS, name, **DIES) for name in "abcdef"]  # as a schedule does
 
 
@@ -56,6 +57,14 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abcdef"]  # as a schedule do
         ([], {}, lambda m: 0.02, "5 times"),
         ([], {}, lambda m: 0.08, ""),
         ([], {}, lambda m: math.nan, ""),
+        # A schedule that lowers the rate does what it was asked for, down to 0 and with other
+        # weights at other rates; a step that falls below its rate does not.
+        ([], {**DIES, "lr": lambda t: 0.8**t}, None, ""),
+        ([course(STEPS, "fine")], {**DIES, "lr": lambda t: 0.8**t}, None, ""),
+        ([], {"effective_step": COOLS, "lr": COOLS}, None, ""),
+        ([], {**DIES, "lr": lambda t: 0.9**t}, None, "step per learning rate dies: 1.9% "),
+        ([], {**DIES, "lr": lambda t: 0.1}, None, "the effective step dies"),
+        ([], {"lr": lambda t: 0.8**t}, lambda m: 0.02 if m.lr < 0.1 else 0.09, ""),
     ],
 )
 def test_what_goes_wrong_is_named_and_only_there(others, of_step, turn, said):

@@ -39,6 +39,7 @@ from spherenorm_theory.norm_law import CROSS, NormLaw, norm_growth
 from spherenorm_theory.step import S, W
 from spherenorm_theory.symbols import Inner, Norm
 from spherenorm_theory.tracing import Trace
+from spherenorm_theory.verify import is_about_units
 
 Weights = dict[str, Tensor]
 Loss = Callable[[Weights, Generator], Tensor]
@@ -244,7 +245,7 @@ class WeightCheck:
         step_errors: relative differences of the law's own step to the rule's, for some steps.
         notes: the assumptions that fail for the weight, with numbers.
         view: the view whose units of the weight are scale-invariant.
-        applies: True if the rule acts on these units, and not on others.
+        applies: False if the law fails and is about other units.
         identity: True if |w_t|^2 is an identity in the steps, which shows nothing by itself.
     """
 
@@ -339,11 +340,10 @@ class Check:
             sentences.append(f"does not hold for {_enumerate_errors(wrong)}")
         foreign = {n: x for n, x in self.weights.items() if not x.passed and not x.applies}
         if foreign:
-            rule_views = " or ".join(map(str, self.law.step.traced.views))
             weight_views = _enumerate(dict.fromkeys(str(x.view) for x in foreign.values()))
             weights = "this weight is" if len(foreign) == 1 else "these weights are"
             sentences.append(
-                f"does not apply to {_enumerate_errors(foreign)}: the rule acts on {rule_views}, "
+                f"does not apply to {_enumerate_errors(foreign)}: {_describe_units(self.law)}, "
                 f"but {weights} scale-invariant in {weight_views}"
             )
         first, *others = sentences
@@ -379,6 +379,14 @@ def _enumerate(names: Iterable[str]) -> str:
     """Return names with commas, and with an "and" before the last."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def _describe_units(law: NormLaw) -> str:
+    """Return what a law is about: the views of its rule, or the units that it was verified for."""
+    views = law.step.traced.views
+    if views:
+        return f"the rule acts on {' or '.join(map(str, views))}"
+    return f"the law of {law.name} is about {law.verified_domain.unit}"
 
 
 def _enumerate_errors(weights: Mapping[str, WeightCheck]) -> str:
@@ -512,21 +520,17 @@ def _check_weight(law: NormLaw, view: View, run: list[RecordedStep]) -> WeightCh
     longest = (w * g).max(0)
     cosine = float((radial / np.where(longest > 0, longest, 1)).max())
     errors, outside_because = _compare_steps(law, view, run)
-    rule_views = law.step.traced.views
-    applies = not rule_views or view in rule_views
     notes = []
     if cosine > MAX_ROUNDING_COSINE:
         notes.append(f"<w, g> = 0 fails: |cos(w, g)| up to {cosine:.1e}")
     elif outside_because:
         notes.append(f"steps not compared: {outside_because.removeprefix(f'{law.name}: ')}")
     predicted = _predict(law, measured, values)
-    result = WeightCheck(measured, predicted, errors, (), view, applies, bool(law.open_because))
-    if not result.passed and not applies:
-        notes.append(
-            f"the rule acts on {' or '.join(map(str, rule_views))}, but the weight is "
-            f"scale-invariant in {view}"
-        )
-    return replace(result, notes=tuple(notes))
+    result = WeightCheck(measured, predicted, errors, (), view, True, bool(law.open_because))
+    applies = result.passed or is_about_units(law, view)
+    if not applies:
+        notes.append(f"{_describe_units(law)}, but the weight is scale-invariant in {view}")
+    return replace(result, notes=tuple(notes), applies=applies)
 
 
 def _predict(law: NormLaw, measured: Array, run: list[Values]) -> Array:

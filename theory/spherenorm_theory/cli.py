@@ -112,7 +112,7 @@ def _print(section: report.Section) -> report.Section:
 
 
 def _exit(message: str) -> NoReturn:
-    errors.print(message, style="red", markup=False, highlight=False, soft_wrap=True)
+    errors.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(EXIT_USAGE)
 
 

@@ -107,8 +107,11 @@ def resolve_recipe(recipe: str | Recipe) -> Recipe:
 
     Raises:
         ValueError: no such recipe, or its module cannot be imported.
+        TypeError: `recipe` is neither a string nor a function.
     """
-    if isinstance(recipe, str) and ":" in recipe and not all(recipe.split(":", 1)):
+    if not isinstance(recipe, str):
+        return find_recipe(recipe)
+    if ":" in recipe and not all(recipe.split(":", 1)):
         raise unknown_name("recipe", recipe, recipe_names(), "(your own: module:function)")
     try:
         return find_recipe(recipe)

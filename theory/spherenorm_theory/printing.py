@@ -223,6 +223,8 @@ class _Formulas:
     def _print_Mul(self, product: sp.Mul) -> str:  # noqa: N802
         """Print numbers first, then hyper-parameters, norms, inner products, sums, vectors."""
         sign, unsigned = extract_sign(product)
+        if any(factor.is_Pow and not factor.exp.is_number for factor in unsigned.args):
+            unsigned = sp.powsimp(unsigned, combine="exp")  # beta beta^t is beta^(t + 1)
         factors = sorted((f for f in sp.Mul.make_args(unsigned) if f != 1), key=_factor_order)
         ordered = sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
         # sympy prints 1 / x as a product, so that a single factor may be the product itself.
@@ -458,28 +460,36 @@ def paragraph(heading: str, content: str) -> str:
     return fill(f"{heading}. {content}")
 
 
-def wrapped(formula: str) -> Iterator[str]:
-    """Yield a formula in lines, broken before an operator at the least depth of brackets."""
-    remaining, indent = formula, INDENT
-    while len(indent) + len(remaining) > COLUMNS:
-        end = _line_end(remaining, COLUMNS - len(indent))
+def wrapped(formula: str, width: int = COLUMNS, indent: str = INDENT) -> Iterator[str]:
+    """Yield a formula in lines, broken before an operator at the least depth of brackets.
+
+    Args:
+        formula: the text of a formula; words between formulas may be broken, too.
+        width: the largest number of columns of a line.
+        indent: of the first line; the others have as much again.
+    """
+    remaining, present_indent = formula, indent
+    while len(present_indent) + len(remaining) > width:
+        end = _line_end(remaining, width - len(present_indent))
         if end <= 0:
             break
-        yield indent + remaining[:end].rstrip()
-        remaining, indent = remaining[end:].lstrip(), 2 * INDENT
-    yield indent + remaining
+        yield present_indent + remaining[:end].rstrip()
+        remaining, present_indent = remaining[end:].lstrip(), 2 * indent
+    yield present_indent + remaining
 
 
 def _line_end(text: str, width: int) -> int:
     """Return where to break a line: before + - = or after a comma, late, at the least depth.
 
-    Without such a position, it is -1.
+    Without such a position, it is -1. An inner product stays on its line.
     """
     depth, best = 0, (math.inf, 0)
+    products = [match.span() for match in re.finditer(r"<[^<>=]*>", text)]
     for n, character in enumerate(text[:width]):
         depth += (character in "([{<") - (character in ")]}>")
         divides = text[n : n + 2] == "/("
-        if (character == " " or divides) and n > 3:
+        is_within = any(start < n < end for start, end in products)
+        if (character == " " or divides) and n > 3 and not is_within:
             is_operator = divides or text[n + 1 : n + 3] in ("+ ", "- ", "= ") or text[n - 1] == ","
             best = min(best, (max(depth, 0) + 1.5 * (not is_operator) + 4 * (1 - n / width), -n))
     return -int(best[1]) or -1

@@ -84,6 +84,8 @@ RATE_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Learning rates between two of which one with a given turn is looked for."""
 LABEL_WIDTH = 14
 """Width of the first column of a comparison."""
+NO_FORMULA = "no short formula; see the turn for its number"
+"""In the place of a stationary value that is computed in numbers alone."""
 MAX_ROOT_LENGTH = 60
 """Length of a formula beyond which a comparison does not print its root."""
 
@@ -387,7 +389,8 @@ def _side_by_side(a: ComparedRecipe, b: ComparedRecipe) -> str:
     """Return two laws in two columns."""
     width, lines = (COLUMNS - LABEL_WIDTH - 4) // 2, list[str]()
     for (label, text_a), (_, text_b) in zip(_cells(a), _cells(b), strict=True):
-        columns = zip_longest([label], _fill(text_a, width), _fill(text_b, width), fillvalue="")
+        sides = (wrapped(text, width, indent="") for text in (text_a, text_b))
+        columns = zip_longest([label], *sides, fillvalue="")
         lines += [f"{head:{LABEL_WIDTH}}  {x:{width}}  {y}".rstrip() for head, x, y in columns]
     return "\n".join([*lines, "", *_equal_turns(a, b)])
 
@@ -410,11 +413,11 @@ def _cells(side: ComparedRecipe) -> Iterator[tuple[str, str]]:
     is_cross_shown = law.cross_recursion is None and law.cross != 0 and not law.sets_norm
     cross = f"; <w, s> = {show(law.cross)}" if is_cross_shown else ""
     yield "growth", describe_growth(law) + cross
-    norm = f"~ {formulas['|w|']}" if "|w|" in formulas else "numbers alone" if formulas else "none"
+    norm = f"~ {formulas['|w|']}" if "|w|" in formulas else NO_FORMULA if formulas else "none"
     yield "stationary |w|", "fixed" if law.sets_norm and not formulas else norm
     square = formulas.get("step^2", "")
     has_root = 0 < len(square) < MAX_ROOT_LENGTH
-    exact_root = f"= sqrt({square})" if has_root else "numbers alone" if square else "none"
+    exact_root = f"= sqrt({square})" if has_root else NO_FORMULA if square else "none"
     small_lr_root = formulas.get("step")
     yield "effective step", exact_root if small_lr_root is None else f"~ {small_lr_root}"
     settings = [f"{n}={x}" for n, x in side.settings.items() if n not in ("lr", "eps")]

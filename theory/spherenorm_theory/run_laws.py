@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import math
@@ -37,8 +38,8 @@ class RunLaw:
     step where they have a schedule. A probe keeps a `snapshot` of it from before each step.
 
     Example:
-        >>> isinstance(run_law(torch.optim.SGD([torch.eye(2)], lr=0.1)), RunLaw)
-        True
+        >>> run_law(torch.optim.SGD([torch.eye(2)], lr=0.1))
+        RunLaw for 1 weights: 1 of sgd
     """
 
     def __init__(self, optimizer: Any, names: Mapping[str, Tensor]) -> None:
@@ -53,6 +54,14 @@ class RunLaw:
                 default = group_name or str(len(self._groups))
                 name = name_of_weight.get(id(weight), default)
                 self._groups[name], self._shapes[name] = index, tuple(weight.shape)
+
+    def __repr__(self) -> str:
+        counts = collections.Counter(
+            self._recipe_name(self._present_groups[index]) or "no known recipe"
+            for index in self._groups.values()
+        )
+        weights = ", ".join(f"{n} of {name}" for name, n in counts.items())
+        return f"RunLaw for {len(self._groups)} weights: {weights}"
 
     def snapshot(self) -> RunLaw:
         """Return the law at the present hyper-parameters, whatever the optimizer does later.
@@ -125,13 +134,16 @@ class RunLaw:
             return 2 * math.asin(effective_step / 2)
         return math.nan
 
+    def _recipe_name(self, group: Mapping[str, Any]) -> str | None:
+        return group.get("recipe") or RECIPES_OF_TORCH.get(type(self._optimizer))
+
     def _law(self, measured: Measurement, derive: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
         """Return the law of a weight that was found scale-invariant, and its hyper-parameters."""
         index = self._groups.get(measured.weight)
         if index is None or measured.invariant_view is None:
             return None, {}
         group = self._present_groups[index]
-        name = group.get("recipe") or RECIPES_OF_TORCH.get(type(self._optimizer))
+        name = self._recipe_name(group)
         if name is None or group.get("amsgrad"):
             return None, {}
         recipe = getattr(self._optimizer, "recipe", None)

@@ -178,6 +178,22 @@ def verify_against_code(law: NormLaw, claims: Sequence[Claim]) -> VerifiedDomain
     return VerifiedDomain(views[0], False, n_dims, closed_form_verified)
 
 
+@torch.no_grad()
+def is_about_units(law: NormLaw, view: View) -> bool:
+    """Tell if a law that agrees with its code for one view's units does so for another's, too.
+
+    Example:
+        >>> from spherenorm_theory import norm_growth
+        >>> law = norm_growth("lamb")
+        >>> is_about_units(law, View(0)), is_about_units(law, View(None))
+        (False, True)
+    """
+    rule_views = law.step.traced.views
+    if rule_views or not law.verified_domain.multi_unit:
+        return view in (rule_views or (law.verified_domain.view,))
+    return _agrees_at_shapes(law.split_step, view, MULTI_UNIT_SHAPES)
+
+
 def verify_numbers(law: NormLaw, values: Mapping[sp.Symbol, float]) -> None:
     """Compare a law with its code at numbers for its free hyper-parameters.
 

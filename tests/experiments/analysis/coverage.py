@@ -25,7 +25,7 @@ from spherenorm_paper.shared.claims import projection
 from tests.experiments.fabricated import decided, result
 
 DECIDED = ("supported", "contradicted")
-TOLD = ("all", "none", "mixed")
+TOLD = ("holds", "does not hold", "holds in part")
 NORMS = ("norms",)
 SEEDS = (3, 4, 5, 8, 10, 20)
 IMAGES = 360

@@ -222,13 +222,13 @@ def test_what_so_many_seeds_can_detect_stands_beside_an_inconclusive_number():
         ([], "not tested"),
         (["not tested"], "not tested"),
         (["inconclusive"], "inconclusive"),
-        (["supported"] * 2, "all"),
-        (["supported", "inconclusive"], "all"),
-        (["supported", "not tested", "not tested"], "all"),
+        (["supported"] * 2, "holds"),
+        (["supported", "inconclusive"], "holds"),
+        (["supported", "not tested", "not tested"], "holds"),
         (["supported", "inconclusive", "inconclusive"], "inconclusive"),
-        (["contradicted", "inconclusive", "inconclusive"], "none"),
-        (["equivalent", "not tested"], "none"),
-        (["supported", "contradicted"], "mixed"),
+        (["contradicted", "inconclusive", "inconclusive"], "does not hold"),
+        (["equivalent", "not tested"], "does not hold"),
+        (["supported", "contradicted"], "holds in part"),
     ],
 )
 def test_a_statement_has_one_outcome(verdicts, found):
@@ -239,7 +239,7 @@ def test_a_statement_has_one_outcome(verdicts, found):
 
 def test_a_statement_of_every_case_needs_each_of_them():
     held = Verdict.SUPPORTED
-    assert outcome([held, held], every=True) == "all"
+    assert outcome([held, held], every=True) == "holds"
     for missing in (Verdict.INCONCLUSIVE, Verdict.NOT_TESTED):
         assert outcome([held, held, missing], every=True) == "inconclusive"
 

@@ -41,10 +41,10 @@ def test_a_statement_names_a_few_claims_and_counts_many():
     def row(*verdicts):
         claims = [{"label": f"{study}.{k}", "study": study, "verdict": verdict}
                   for k, (study, verdict) in enumerate(verdicts)]  # fmt: skip
-        (cells,) = findings_table([Finding("", statement, "mixed", claims, "why not")]).rows
+        (cells,) = findings_table([Finding("", statement, "holds in part", claims, "why not")]).rows
         return [str(cell) for cell in cells]
 
-    assert row() == [str(statement), "mixed", "why not"]
+    assert row() == [str(statement), "holds in part", "why not"]
     assert row(("t6", good), ("t1", bad))[2] == "t6.0: supported; t1.1: contradicted"
     many = row(("t6", bad), ("t1", "not tested"), ("t6", good), ("t1", good), ("t6", bad))
     assert many[2] == "t6: 1 supported, 2 contradicted; t1: 1 supported, 1 not tested"
@@ -77,14 +77,14 @@ def world():
 def test_gains_on_some_benchmarks_are_not_uniform(world):
     """With eleven benchmarks that never ran, and with one loss."""
     assert world(lambda name: True)["abstract.uniform"].outcome == "inconclusive"
-    assert world(lambda name: "stripes" not in name)["abstract.uniform"].outcome == "mixed"
-    assert world(lambda name: False)["abstract.uniform"].outcome == "none"
+    assert world(lambda name: "stripes" not in name)["abstract.uniform"].outcome == "holds in part"
+    assert world(lambda name: False)["abstract.uniform"].outcome == "does not hold"
 
 
 def test_a_statement_about_all_needs_all(world):
     """Table 6's four data sets; ImageNet-A, which has no embedded pictures, leaves D.1 open."""
     found = world(lambda name: True)
-    assert found["t6.outperforms"].outcome == "all"
+    assert found["t6.outperforms"].outcome == "holds"
     assert found["d1.outperforms"].outcome == "inconclusive"
 
 

@@ -60,7 +60,7 @@ def test_the_index_opens_with_statements_by_subject(results):
     """Each counts once, however many claims it has; what is contradicted is quoted there."""
     sections = [Section(Stating(), Plan("full"), results)]
     found = {each.name: each for each in findings(sections)}
-    assert (found["t1.restrain"].outcome, found["3.steps"].outcome) == ("mixed", "all")
+    assert (found["t1.restrain"].outcome, found["3.steps"].outcome) == ("holds in part", "holds")
     assert found["1.share"].outcome == "not tested"
     assert found["d3.cause"].outcome == "not tested"
     verdicts = [claim["verdict"] for claim in found["t1.restrain"].claims]
@@ -71,7 +71,7 @@ def test_the_index_opens_with_statements_by_subject(results):
     counts = [int(cell) if cell.strip() else 0 for cell in row.split("|")]
     assert counts[:3] == [1, 0, 1]
     assert sum(counts) == len(found)
-    assert f"Mixed: “{KNOWN.quotation}”" in screen
+    assert f"Holds in part: “{KNOWN.quotation}”" in screen
     assert "t1.large" in screen
     assert text.count(says("3.steps").quotation) == 2  # what holds, and the table
 
