@@ -297,12 +297,16 @@ def check_names(optimizer: Optimizer, names: Mapping[Tensor, str], views: Measur
             )
 
 
-def group_rules_of(optimizer: Optimizer) -> list[GroupRule]:
-    """Return the rule and the test of each group."""
+def group_rules_of(optimizer: Optimizer, previous: Sequence[GroupRule] = ()) -> list[GroupRule]:
+    """Return the rule and the test of each group; those of `previous` where the rule is the same.
+
+    To walk through a rule takes longer than to measure a small weight.
+    """
     if not isinstance(optimizer, RecipeOptimizer):
         return [GroupRule(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
     rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
-    return [GroupRule(rule, _find_test(rule)) for rule in rules]
+    known = {id(x.rule): x for x in previous}
+    return [known.get(id(rule)) or GroupRule(rule, _find_test(rule)) for rule in rules]
 
 
 def learning_rates_of(
@@ -391,6 +395,7 @@ class Meter:
     Attributes:
         weights: the parameters.
         has_spectra: whether singular values are computed of them.
+        reads_states: whether it reads their states in the optimizer.
     """
 
     def __init__(
@@ -409,6 +414,8 @@ class Meter:
         self._kernel = load_products_kernel(weight)
         self._vector_products = VectorProducts(self.weights) if are_vectors else None
         self.has_spectra = spectra and not are_vectors
+        has_test_state = self._test is not None and bool(self._test.state_names)
+        self.reads_states = has_test_state or bool(self._watched_keys)
         self._tested_views: Sequence[View] = () if self._test is None else self._test.views
         views = list(dict.fromkeys((self._view, *self._tested_views, LAYER)))
         any_weight = torch.empty(weight.shape, device="meta")
@@ -486,15 +493,14 @@ class Meter:
         """
         before = self._weights_before
         after = [to_full_dense(weight) for weight in self.weights]
-        # A weight without a gradient is not stepped: its state has the numbers of an earlier step.
-        stepped_states = [
-            {} if saved is None else state
-            for saved, state in zip(self._gradients, states, strict=True)
-        ]
+        has_stepped = [saved is not None for saved in self._gradients]
         grads = [self._take_gradient(i, x) for i, x in enumerate(after)]
         self._states += self._states_before
         self._rates += self._rates_before
         if self._watched_keys:
+            # The state of a weight that is not stepped has the numbers of an earlier step.
+            pairs = zip(states, has_stepped, strict=True)
+            stepped_states = [state if stepped else {} for state, stepped in pairs]
             self._watched.append(self._watched_numbers(stepped_states))
         self._products.append(
             {
