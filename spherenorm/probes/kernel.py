@@ -31,7 +31,7 @@ class ProductsKernel:
     """A kernel for weights of one dtype, which gives the products of `Scratch.inner_products`.
 
     The torch operations there write w, d and g in float64 before they multiply them, which takes
-    five times as long.
+    three to five times as long on one core.
 
     Args:
         dtype: of the weights.

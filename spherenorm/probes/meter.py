@@ -108,7 +108,8 @@ class Measurement:
             (`spherenorm.probes.products`); nan for a vector, and at steps that `spectra` of `probe`
             leaves out. The matrix is the weight's first dimension by all others; or the units of
             `Orthogonalize.view`, if the weight's rule has one: their root mean square.
-        stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank.
+        stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank; nan where |w'|^2 underflows
+            or overflows.
         update_spectral_norm, update_stable_rank: the same of dw.
         lr: learning rate of the step, with its schedules: that of the first `rules.StepSize` of the
             weight's rule, or else the `lr` of its param_group; nan without one.
@@ -305,8 +306,8 @@ def group_rules_of(optimizer: Optimizer, previous: Sequence[GroupRule] = ()) -> 
     if not isinstance(optimizer, RecipeOptimizer):
         return [GroupRule(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
     rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
-    known = {id(x.rule): x for x in previous}
-    return [known.get(id(rule)) or GroupRule(rule, _find_test(rule)) for rule in rules]
+    by_id = {id(x.rule): x for x in previous}
+    return [by_id.get(id(rule)) or GroupRule(rule, _find_test(rule)) for rule in rules]
 
 
 def learning_rates_of(
@@ -382,9 +383,9 @@ def _find_view(
 class Meter:
     """Measures weights of one shape, view and test, or vectors, without waiting for the device.
 
-    A measured step costs a copy of the weights, one batch of matrix products, and for matrices a
-    few products with vectors. `make_table` computes the numbers of several steps together, and
-    `read_table` makes measurements of them on the host.
+    A measured step costs a copy of the weights, a pass over w, w' and g (or one batch of matrix
+    products), and for matrices a few products with vectors. `make_table` computes the numbers of
+    several steps together, and `read_table` makes measurements of them on the host.
 
     Args:
         measured: the weights.
