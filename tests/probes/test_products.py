@@ -80,6 +80,26 @@ def test_products_are_those_of_a_plain_loop(size):
         assert products[0, i, j].item() == pytest.approx(math.fsum(terms), rel=0, abs=bound)
 
 
+def test_any_number_of_threads_gives_the_same_bits():
+    kernel, threads = ProductsKernel(torch.float32), torch.get_num_threads()
+    shapes = (7, 300), (300, 7), (5, 40, 9)
+    weights = {shape: draw(shape, torch.float32, "ordinary") for shape in shapes}
+    products = []
+    try:
+        for n_threads in (1, 3):
+            torch.set_num_threads(n_threads)
+            products.append(
+                [
+                    kernel.inner_products(*([x] for x in vectors), dim)
+                    for shape, vectors in weights.items()
+                    for dim in range(len(shape))
+                ]
+            )
+    finally:
+        torch.set_num_threads(threads)
+    assert all(map(torch.equal, *products))
+
+
 def measure(**arguments):
     torch.manual_seed(0)
     model = Model()
