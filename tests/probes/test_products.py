@@ -10,10 +10,12 @@ import torch
 import spherenorm as sn
 from spherenorm.probes.kernel import ProductsKernel
 from spherenorm.probes.products import Scratch, VectorProducts
+from spherenorm.record import Unsupported
 from tests.probes.models import Model, train
 from tests.probes.test_by_hand import DTYPES, LAYOUTS
 
-SHAPES = (1, 1), (3, 5), (40, 300), (6, 4, 3, 3), (700, 100), (5, 1, 3)
+SHAPES = (1, 1), (3, 5), (40, 300), (6, 4, 3, 3), (700, 100), (5, 1, 3), (2, 40, 9), (3, 2, 300)
+"""Rows of any length, and dimensions behind which few or many entries lie."""
 
 
 def draw(shape, dtype, values):
@@ -78,6 +80,21 @@ def test_products_are_those_of_a_plain_loop(size):
         terms = [x * y for x, y in zip(entries[i], entries[j], strict=True)]
         bound = 1e-14 * math.fsum(map(abs, terms))
         assert products[0, i, j].item() == pytest.approx(math.fsum(terms), rel=0, abs=bound)
+
+
+def test_a_kernel_takes_no_tensors_that_it_would_read_wrongly():
+    kernel, x = ProductsKernel(torch.float32), torch.ones(2, 3)
+    negative = torch.complex(x, x).conj().imag
+    assert negative.is_neg()
+    for other in (x.double(), torch.nn.Parameter(x), negative, x.to("meta").as_subclass(Strange)):
+        assert kernel.takes([x, x])
+        assert not kernel.takes([x, other])
+    with pytest.raises(Unsupported):
+        ProductsKernel(torch.float8_e4m3fn)
+
+
+class Strange(torch.Tensor):
+    pass
 
 
 def test_any_number_of_threads_gives_the_same_bits():
