@@ -3,6 +3,7 @@
 constexpr int64_t BLOCK = 256;  // entries side by side whose sums are kept apart, in the nearest cache
 
 // w, w' and g in memory: `outer` times the indices of the dimension, each with `inner` entries.
+// It is passed by value: sums might overlap a reference, so that loops would not be vectorized.
 struct Weight {
   const stored *before, *after, *grad;
   int64_t outer, length, inner;
