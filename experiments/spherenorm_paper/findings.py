@@ -42,13 +42,13 @@ LEAST_SHARE = 0.5
 
 RULE = """The outcome of a statement counts the verdicts of its claims. *Holds*: no claim of it is
 decided against it, and at least half of those that were tested are supported; each of its claims,
-if it speaks of every case, or of two things at once. *Does not hold*: some claim is decided against it, and
-none for it; a claim is against it if it is contradicted, or equivalent. Our networks, data and runs
-are smaller than the paper's, and that may be the reason, except for toy problems and laws of norms
-and steps. *Holds in part*: some claims are for it and some against it. *Inconclusive*: otherwise; the runs
-are too few or too noisy, or their numbers tie. *Not tested*: it has no claim, or no runs. A
-statement that is true by construction (a definition, or a free number that was chosen so that the
-paper's number comes out) tests our code alone; its claims stand apart."""
+if it speaks of every case, or of two things at once. *Does not hold*: some claim is decided against
+it, and none for it; a claim is against it if it is contradicted, or equivalent. Our networks, data
+and runs are smaller than the paper's, and that may be the reason, except for toy problems and laws
+of norms and steps. *Holds in part*: some claims are for it and some against it. *Inconclusive*:
+otherwise; the runs are too few or too noisy, or their numbers tie. *Not tested*: it has no claim,
+or no runs. A statement that is true by construction (a definition, or a free number that was chosen
+so that the paper's number comes out) tests our code alone; its claims stand apart."""
 
 
 def outcome(verdicts: Sequence[Verdict], *, every: bool = False) -> Outcome:

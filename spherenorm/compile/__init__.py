@@ -17,6 +17,7 @@ The stages are `trace`, `graph`, `schedule`, `code`, `verify` and `run`, one fil
 follows AdamP through them. The rule stays the one definition of its optimizer.
 """
 
+from spherenorm.compile.code import read_header
 from spherenorm.compile.interface import (
     BACKENDS,
     BackendError,
@@ -25,6 +26,7 @@ from spherenorm.compile.interface import (
     WeightStep,
     require_backend,
 )
+from spherenorm.compile.kernel import Export, load_function, threads
 from spherenorm.compile.memory import why_not_steppable
 from spherenorm.compile.paths import BATCHED_DEVICES, CUDA_KERNEL_DEVICES, needs_whole_states
 from spherenorm.compile.rule_key import RuleKey
@@ -37,14 +39,18 @@ __all__ = [
     "CUDA_KERNEL_DEVICES",
     "BackendError",
     "Dispatcher",
+    "Export",
     "GroupStep",
     "Path",
     "RuleKey",
     "WeightStep",
     "compare_with_own_code",
     "is_distributed",
+    "load_function",
     "needs_whole_states",
+    "read_header",
     "require_backend",
     "shard_state",
+    "threads",
     "why_not_steppable",
 ]

@@ -106,13 +106,21 @@ def build_kernel(graph: StepGraph, dtype: torch.dtype) -> CppKernel:
     Raises:
         Unsupported: no kernel stores the dtype, or has words for the graph; or there is no
             compiler, or it refuses the kernel.
+
+    Warns:
+        UserWarning: of the first reason in a process for which steps are slower.
     """
     if dtype not in TYPES:
         raise Unsupported(f"C++ kernels take no {dtype}")
     source, states = kernel_source(graph)
     compute_type, storage_type = TYPES[dtype]
     defines = (f"-DREAL={compute_type}", f"-DSTORED={storage_type}")
-    return CppKernel(source, defines, states, load_function(source, defines, STEP))
+    try:
+        step = load_function(source, defines, STEP)
+    except Unsupported as error:
+        _warn_of_slow_steps(str(error))
+        raise
+    return CppKernel(source, defines, states, step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,16 +251,9 @@ def load_function(source: str, defines: tuple[str, ...], export: Export) -> Func
 
     Raises:
         Unsupported: there is no compiler, or it failed; what failed is not tried again.
-
-    Warns:
-        UserWarning: of the first reason in a process for which steps are slower.
     """
-    try:
-        command = (find_compiler(), *FLAGS, *defines)
-        return cached(("kernel", source, command), lambda: _load_or_build(source, command, export))
-    except Unsupported as error:
-        _warn_of_slow_steps(str(error))
-        raise
+    command = (find_compiler(), *FLAGS, *defines)
+    return cached(("kernel", source, command), lambda: _load_or_build(source, command, export))
 
 
 def kernels_built() -> int:

@@ -411,7 +411,7 @@ def _intervals_of(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Interva
         Intervals by name; an element of a tuple has its index in the name. A number that several
         fields hold has the narrowest of their intervals.
     """
-    entries = {}
+    entries: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, tuple | list):
             entries |= {f"{name}[{i}]": element for i, element in enumerate(value)}
@@ -421,8 +421,10 @@ def _intervals_of(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Interva
     for part in rule.walk():
         for field in fields(part):
             interval, content = field.metadata.get("interval"), getattr(part, field.name)
+            if interval is None:
+                continue
             numbers = content.values if isinstance(content, Knots) else (content,)
-            for name, value in entries.items() if interval is not None else ():
+            for name, value in entries.items():
                 if any(number is value for number in numbers):
                     intervals[name] = interval.intersect(intervals.get(name, interval))
     return {name: intervals[name] for name in entries if name in intervals}

@@ -19,8 +19,9 @@ def unparse(node: ast.AST) -> str:
 
 def _number(node: ast.expr) -> float | None:
     """Return the value of a number; None for anything else."""
-    is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
-    return node.value if is_number else None  # type: ignore[attr-defined, no-any-return]
+    value = node.value if isinstance(node, ast.Constant) else None
+    # A bool is an int, and no number here.
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 class _Simplify(ast.NodeTransformer):

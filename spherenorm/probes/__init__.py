@@ -7,6 +7,8 @@ measures on the device of the weights and copies to the host once per block of m
 
 - `probe.py`: when to measure, and when to hand over a block.
 - `meter.py`: which weights are measured, and their measurements.
+- `kernel.py`: inner products by a C++ kernel, on a CPU.
+- `products.py`: inner products by torch operations, and singular values.
 - `sinks.py`: files and pages that receive the measurements.
 """
 

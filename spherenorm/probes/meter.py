@@ -20,6 +20,8 @@ from spherenorm.manifolds import sphere_of
 from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
 from spherenorm.optim import RecipeOptimizer
+from spherenorm.optim.schedules import CLOCK, SCHEDULES
+from spherenorm.probes.kernel import load_products_kernel
 from spherenorm.probes.products import (
     MAX_ENTRIES,
     PRODUCT_INDICES,
@@ -107,10 +109,11 @@ class Measurement:
             (`spherenorm.probes.products`); nan for a vector, and at steps that `spectra` of `probe`
             leaves out. The matrix is the weight's first dimension by all others; or the units of
             `Orthogonalize.view`, if the weight's rule has one: their root mean square.
-        stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank.
+        stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank; nan where |w'|^2 underflows
+            or overflows.
         update_spectral_norm, update_stable_rank: the same of dw.
-        lr: learning rate of the step, with its schedules: that of the first `rules.StepSize` of the
-            weight's rule, or else the `lr` of its param_group; nan without one.
+        lr: learning rate of the step: the `lr` of the weight's param_group; of a recipe with a
+            schedule of its own, what the last `rules.StepSize` multiplies by; nan without one.
         watched: the numbers of the weight's `rules.Watch`, by "quantity" or "name_quantity".
 
     Example:
@@ -273,7 +276,9 @@ def layout_key(optimizer: Optimizer, group_rules: Sequence[GroupRule]) -> Hashab
         settings = [object() if isinstance(x, Tensor) else x for x in settings]
         settings += [sphere_of(group_rule.rule), group_rule.matrix_view, group_rule.watched_keys]
         key.append((type(test), *settings, *group.get("param_names", ())))
-        key += [(id(p), p.shape, p.dtype, p.device) for p in group["params"]]
+        weights = group["params"]
+        key += [*map(id, weights), *map(Tensor.size, weights)]
+        key += [(p.dtype, p.device) for p in weights]
     return tuple(key)
 
 
@@ -294,12 +299,16 @@ def check_names(optimizer: Optimizer, names: Mapping[Tensor, str], views: Measur
             )
 
 
-def group_rules_of(optimizer: Optimizer) -> list[GroupRule]:
-    """Return the rule and the test of each group."""
+def group_rules_of(optimizer: Optimizer, previous: Sequence[GroupRule] = ()) -> list[GroupRule]:
+    """Return the rule and the test of each group; those of `previous` where the rule is the same.
+
+    To walk through a rule takes longer than to measure a small weight.
+    """
     if not isinstance(optimizer, RecipeOptimizer):
         return [GroupRule(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
     rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
-    return [GroupRule(rule, _find_test(rule)) for rule in rules]
+    by_id = {id(x.rule): x for x in previous}
+    return [by_id.get(id(rule)) or GroupRule(rule, _find_test(rule)) for rule in rules]
 
 
 def learning_rates_of(
@@ -313,9 +322,15 @@ def learning_rates_of(
 
 
 def _learning_rate(group: Mapping[str, Any], rule: Rule | None) -> float | Tensor:
-    parts = () if rule is None else rule.walk()
-    rates = (part.lr for part in parts if isinstance(part, StepSize))
-    rate: Any = next(rates, group.get("lr", math.nan))
+    """Return the `lr` of a group, or the number of the recipe's own schedule.
+
+    A recipe with a schedule of its own makes it of the group's `lr`, which stays as it is; the
+    rule's last `StepSize` has the number. In others, that may be a multiple of the `lr`.
+    """
+    rate: Any = group.get("lr", math.nan)
+    has_own_schedule = CLOCK in group and "lr" not in group.get(SCHEDULES, ())
+    if has_own_schedule and rule is not None:
+        *_, rate = [rate, *(part.lr for part in rule.walk() if isinstance(part, StepSize))]
     # A later step may write into a tensor; to read it here would wait for its device.
     return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 
@@ -375,9 +390,9 @@ def _find_view(
 class Meter:
     """Measures weights of one shape, view and test, or vectors, without waiting for the device.
 
-    A measured step costs a copy of the weights, one batch of matrix products, and for matrices a
-    few products with vectors. `make_table` computes the numbers of several steps together, and
-    `read_table` makes measurements of them on the host.
+    A measured step costs a copy of the weights, a pass over w, w' and g (or one batch of matrix
+    products), and for matrices a few products with vectors. `make_table` computes the numbers of
+    several steps together, and `read_table` makes measurements of them on the host.
 
     Args:
         measured: the weights.
@@ -388,6 +403,7 @@ class Meter:
     Attributes:
         weights: the parameters.
         has_spectra: whether singular values are computed of them.
+        reads_states: whether it reads their states in the optimizer.
     """
 
     def __init__(
@@ -403,8 +419,11 @@ class Meter:
         self._watched_keys = measured[0].watched_keys
         weight = self.weights[0]
         are_vectors = weight.ndim < 2
+        self._kernel = load_products_kernel(weight)
         self._vector_products = VectorProducts(self.weights) if are_vectors else None
         self.has_spectra = spectra and not are_vectors
+        has_test_state = self._test is not None and bool(self._test.state_names)
+        self.reads_states = has_test_state or bool(self._watched_keys)
         self._tested_views: Sequence[View] = () if self._test is None else self._test.views
         views = list(dict.fromkeys((self._view, *self._tested_views, LAYER)))
         any_weight = torch.empty(weight.shape, device="meta")
@@ -482,25 +501,32 @@ class Meter:
         """
         before = self._weights_before
         after = [to_full_dense(weight) for weight in self.weights]
-        # A weight without a gradient is not stepped: its state has the numbers of an earlier step.
-        stepped_states = [
-            {} if saved is None else state
-            for saved, state in zip(self._gradients, states, strict=True)
-        ]
+        has_stepped = [saved is not None for saved in self._gradients]
         grads = [self._take_gradient(i, x) for i, x in enumerate(after)]
         self._states += self._states_before
         self._rates += self._rates_before
         if self._watched_keys:
+            # The state of a weight that is not stepped has the numbers of an earlier step.
+            pairs = zip(states, has_stepped, strict=True)
+            stepped_states = [state if stepped else {} for state, stepped in pairs]
             self._watched.append(self._watched_numbers(stepped_states))
-        if self._vector_products is not None:
-            self._products.append({0: self._vector_products.inner_products(before, after, grads)})
-            return
         self._products.append(
             {
-                dim: self._scratch.inner_products(before, after, grads, dim)
+                dim: self._inner_products(before, after, grads, dim)
                 for dim in dict.fromkeys(self._dims.values())
             }
         )
+
+    def _inner_products(
+        self, before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor], dim: int
+    ) -> Tensor:
+        """Return the products of w, d = w' - w and g at each index of `dim`; of whole vectors."""
+        if self._kernel is not None and self._kernel.takes([*after, *grads]):
+            any_dim = None if self._vector_products is not None else dim
+            return self._kernel.inner_products(before, after, grads, any_dim)
+        if self._vector_products is not None:
+            return self._vector_products.inner_products(before, after, grads)
+        return self._scratch.inner_products(before, after, grads, dim)
 
     def matrices(self) -> list[Tensor]:
         """Return the matrices of w' and dw of each weight, once `measure_step` has been called.
@@ -575,13 +601,13 @@ class Meter:
         whole = [gg.sqrt(), dd.sqrt() / ww.sqrt(), (dd / sizes).sqrt()]
         shares = [flag.mean(-1) for flag in flags]
         tensors = {"numbers": torch.stack([*means, *whole, *shares], 1)}
-        computed = [x for x in bidiagonals if x is not None]
-        if computed:
+        spectra_steps = [i for i, x in enumerate(bidiagonals) if x is not None]
+        if spectra_steps:
             view = self._matrix_view if self._matrix_view in products else LAYER
-            ww, wd, _, dd, _ = products[view]
+            by_step = torch.unflatten(products[view], 1, (len(steps), len(self.weights)))
+            ww, wd, _, dd, _ = torch.cat([by_step[:, i] for i in spectra_steps], 1)
             squared_norms = torch.stack([ww + 2 * wd + dd, dd], 1)
-            missing = torch.full_like(computed[0], torch.nan)
-            entries = torch.cat([missing if x is None else x for x in bidiagonals])
+            entries = torch.cat([x for x in bidiagonals if x is not None])
             tensors["spectra"] = torch.cat([squared_norms[..., None], entries], -1)
         if watched:
             tensors["watched"] = torch.cat(watched)
@@ -589,7 +615,7 @@ class Meter:
             tensors["units"] = numbers
             for i, (flag, view) in enumerate(zip(flags, self._tested_views, strict=True)):
                 tensors[f"flags {i}"] = flag.expand(-1, self._n_units[view])
-        return Table(tensors, has_gradient, rates)
+        return Table(tensors, has_gradient, rates, spectra_steps)
 
     def _invariant_flags(
         self, products: Mapping[View, Tensor], states: Sequence[State]
@@ -636,15 +662,19 @@ class Meter:
         tensors = table.tensors
         views = self._tested_views
         rows = tensors["numbers"].tolist()
+        n_weights = len(self._measured)
         spectra = [[math.nan] * 4] * len(rows)
-        if "spectra" in tensors:
-            spectra = _read_spectra(tensors["spectra"])
+        computed = _read_spectra(tensors["spectra"]) if table.spectra_steps else []
+        for i, step_index in enumerate(table.spectra_steps):
+            start = step_index * n_weights
+            spectra[start : start + n_weights] = computed[i * n_weights : (i + 1) * n_weights]
         watched = tensors["watched"].tolist() if "watched" in tensors else [[]] * len(rows)
         labels = [key.replace(WATCH_PREFIX, "") for key in self._watched_keys]
-        view_name, shapes = str(self._view), [tuple(x.weight.shape) for x in self._measured]
+        view_name, view_names = str(self._view), [str(view) for view in views]
+        shapes = [tuple(x.weight.shape) for x in self._measured]
         for row_index, row in enumerate(rows):
-            step = steps[row_index // len(self._measured)]
-            measured = self._measured[row_index % len(self._measured)]
+            step = steps[row_index // n_weights]
+            measured = self._measured[row_index % n_weights]
             *unit_means, grad_norm, relative_step, update_rms = row[: N_UNIT_NUMBERS + 3]
             norm_before, norm, effective_step, turn, cosine = unit_means
             shares = row[N_UNIT_NUMBERS + 3 :]
@@ -661,8 +691,8 @@ class Meter:
                 turn=turn,
                 cosine=cosine,
                 invariant=0.0 if view_index is None else shares[view_index],
-                invariant_view=None if view_index is None else str(views[view_index]),
-                shape=shapes[row_index % len(self._measured)],
+                invariant_view=None if view_index is None else view_names[view_index],
+                shape=shapes[row_index % n_weights],
                 grad_norm=grad_norm if table.has_gradient[row_index] else math.nan,
                 relative_step=relative_step,
                 update_rms=update_rms,
@@ -687,16 +717,18 @@ class Table(NamedTuple):
 
     Attributes:
         tensors: by name. "numbers", of shape (rows, numbers and shares of each test); "spectra",
-            (rows, 2, matrices, 1 + entries): of w' and of dw, |.|^2 and the bidiagonal; "watched",
-            (rows, watches); with `by_unit` "units", (5, rows, units), and the "flags" of the units
-            of each tested view, (rows, units).
+            (rows of `spectra_steps`, 2, matrices, 1 + entries): of w' and of dw, |.|^2 and the
+            bidiagonal; "watched", (rows, watches); with `by_unit` "units", (5, rows, units), and
+            the "flags" of the units of each tested view, (rows, units).
         has_gradient: for each row, whether the gradient is known.
         rates: for each row, the learning rate.
+        spectra_steps: the indices of the steps that have spectra.
     """
 
     tensors: dict[str, Tensor]
     has_gradient: list[bool]
     rates: list[float | Tensor]
+    spectra_steps: list[int]
 
     def to_host(self) -> Table:
         """Return the table on the CPU."""
@@ -706,10 +738,16 @@ class Table(NamedTuple):
 def _read_spectra(spectra: Tensor) -> list[list[float]]:
     """Return (spectral norm, stable rank) of w' and of dw for each row of a table."""
     squared_norms, bidiagonals = spectra[..., 0], spectra[..., 1:]
-    squared_values = largest_singular_values(bidiagonals).square()
-    ranks = squared_norms / squared_values
+    values = largest_singular_values(bidiagonals)
+    ranks = (squared_norms.sqrt() / values).square()
+    # Squares that have underflowed or overflowed tell no rank.
+    tiny = torch.finfo(squared_norms.dtype).tiny
+    ranks = torch.where((squared_norms >= tiny) & squared_norms.isfinite(), ranks, torch.nan)
     # Root mean squares over the matrices of a weight; nan where all of them are 0.
-    numbers = torch.stack([squared_values.mean(-1), ranks.square().nanmean(-1)], -1).sqrt()
+    scale = values.amax(-1, keepdim=True)
+    scale = torch.where(scale > 0, scale, 1)
+    mean_values = scale[..., 0] * (values / scale).square().mean(-1).sqrt()
+    numbers = torch.stack([mean_values, ranks.square().nanmean(-1).sqrt()], -1)
     rows: list[list[float]] = numbers.flatten(1).tolist()
     return rows
 

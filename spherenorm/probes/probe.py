@@ -86,6 +86,7 @@ class Probe:
         self._step = 0
         self._steps_in_block = 0
         self._meters: list[Meter] = []
+        self._group_rules: list[GroupRule] = []
         self._layout_key: Hashable = None
         # The weights of `_layout_key`, kept so that no other weight gets the id of one of them.
         self._kept_weights: list[Tensor] = []
@@ -175,9 +176,9 @@ class Probe:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if hasattr(self._law, "snapshot"):
             self._law_at_step[self._step + 1] = self._law.snapshot()
-        group_rules = group_rules_of(self._optimizer)
-        self._update_meters(group_rules)
-        rates = learning_rates_of(self._optimizer, group_rules)
+        self._group_rules = group_rules_of(self._optimizer, self._group_rules)
+        self._update_meters(self._group_rules)
+        rates = learning_rates_of(self._optimizer, self._group_rules)
         for meter in self._meters:
             meter.save_before_step(self._states_of(meter), rates)
         if not any(map(callable, (*args, *kwargs.values()))):
@@ -190,6 +191,8 @@ class Probe:
         return wrapped_args, wrapped_kwargs
 
     def _states_of(self, meter: Meter) -> list[State]:
+        if not meter.reads_states:
+            return [{}] * len(meter.weights)
         return [self._optimizer.state.get(weight, {}) for weight in meter.weights]
 
     def _save_gradients(self) -> None:

@@ -225,7 +225,14 @@ def _start_vector(size: int, like: Tensor) -> Tensor:
 
 def _normalized(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return norms in float64 and in the dtype of z, and z / |z|; a vector of 0 stays 0."""
-    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True, dtype=accumulation_dtype(z.device))
+    dtype = accumulation_dtype(z.device)
+    if z.dtype is dtype:
+        # Squares of numbers of the same dtype may underflow or overflow, unless they are scaled.
+        scale = z.abs().amax(1, keepdim=True)
+        scale = torch.where(scale > 0, scale, 1)
+        norm = scale * torch.linalg.vector_norm(z / scale, dim=1, keepdim=True)
+    else:
+        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True, dtype=dtype)
     same_dtype = norm.to(z.dtype)
     return norm, same_dtype, z / same_dtype.clamp(min=torch.finfo(z.dtype).tiny)
 

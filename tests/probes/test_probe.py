@@ -79,6 +79,22 @@ def test_singular_values_that_stand_out_are_exact_at_any_scale(shape, scale):
     assert m.spectral_norm == pytest.approx(5 * scale, rel=1e-3)
 
 
+@pytest.mark.parametrize("scale", [1e-170, 1e-100, 1e100, 1e170])
+def test_singular_values_are_right_where_their_squares_are_not(scale):
+    """The stable rank needs |w|^2, which is 0 or infinite in float64 at the ends."""
+    stack = scale * torch.tensor([[3.0, 1.0], [4.0, 2.0]], dtype=torch.float64).diag_embed()
+    for optimizer, values in (
+        (torch.optim.SGD([stack[1].clone()], lr=0.5), (2.0, 2.0)),
+        (sn.optim.Muon([stack], lr=0.0, view="channel"), (math.sqrt((9 + 16) / 2), 0.0)),
+    ):
+        (weight,) = optimizer.param_groups[0]["params"]
+        weight.grad = weight.clone()
+        (m,) = measured_once_of(optimizer)
+        spectral_norms = m.spectral_norm, m.update_spectral_norm
+        assert spectral_norms == pytest.approx([x * scale for x in values], rel=1e-12, abs=0)
+        assert math.isnan(m.stable_rank) == (scale in (1e-170, 1e170))
+
+
 def test_matrices_are_those_that_the_rule_orthogonalizes():
     """Each expert of a stack is a matrix; the numbers are root mean squares over them."""
     stack = torch.randn(3, 4, 5, dtype=torch.float64)
@@ -123,15 +139,20 @@ def of_a_cosine(lr=0.1, steps=8.0):
     return sn.chain(r.HeavyBall(0.9), r.StepSize(sn.schedule.cosine(lr, steps)))
 
 
-@pytest.mark.parametrize("kind", ["torch", "scheduler", "schedule", "recipe", "tensor"])
+@pytest.mark.parametrize(
+    "kind", ["torch", "scheduler", "schedule", "recipe", "tensor", "lars", "hyperball(sgd)"]
+)
 def test_a_measurement_has_the_learning_rate_of_its_step(kind):
     """Wherever the rate comes from; a later step may write into a tensor."""
     weight = torch.nn.Parameter(torch.eye(3))
     right = [sn.schedule.cosine(0.1, 8)(t) for t in range(1, 9)]
+    scheduled = {"lr": sn.schedule.cosine(0.1, 8)}
     optimizer = {
+        "lars": lambda: sn.torch_optimizer("lars")([weight], **scheduled),
+        "hyperball(sgd)": lambda: sn.torch_optimizer("hyperball(sgd)")([weight], **scheduled),
         "torch": lambda: torch.optim.SGD([weight], lr=0.1),
         "scheduler": lambda: sn.optim.AdamP([weight], lr=0.1),
-        "schedule": lambda: sn.optim.AdamP([weight], lr=sn.schedule.cosine(0.1, 8)),
+        "schedule": lambda: sn.optim.AdamP([weight], **scheduled),
         "recipe": lambda: sn.torch_optimizer(of_a_cosine)([weight]),
         "tensor": lambda: torch.optim.Adam([weight], lr=torch.tensor(0.1), capturable=False),
     }[kind]()
