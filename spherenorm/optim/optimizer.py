@@ -264,9 +264,15 @@ class RecipeOptimizer(EvalModeMixin):
         that this one replaces (torch.optim, `adamp`). See `adapt_state_dict`.
 
         Raises:
+            TypeError: it is no mapping.
             ValueError: the checkpoint does not fit. Nothing changes then.
         """
         self.refuse_in_evaluation("load_state_dict()")
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}: load_state_dict takes the state_dict() of an optimizer, "
+                f"got {state_dict!r:.60}"
+            )
         state_dict = dict(state_dict)
         pre_hooks, post_hooks = load_state_dict_hooks(self)
         for hook in pre_hooks:
