@@ -469,7 +469,7 @@ def warmup_cosine(
 
     Raises:
         TypeError: `steps` is no number.
-        ValueError: the warmup is longer than all steps.
+        ValueError: `steps` is below 1, or the warmup is longer.
 
     Example:
         >>> rate = warmup_cosine(1.0, warmup=4, steps=11)
