@@ -273,7 +273,7 @@ def training_of(runs: Iterable[Result]) -> str:
     lengths = sorted(recipes_by_length.items())
     if len({frozenset(recipes) for recipes in recipes_by_length.values()}) <= 1:
         return "; ".join(text for text, _ in lengths)
-    return "; ".join(f"{', '.join(sorted(recipes))}: {text}" for text, recipes in lengths)
+    return "; ".join(f"{text} ({', '.join(sorted(recipes))})" for text, recipes in lengths)
 
 
 def in_words(point: Mapping[str, float]) -> str:

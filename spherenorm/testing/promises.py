@@ -348,9 +348,7 @@ class _CastsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(result, Tensor) or not result.is_floating_point():
             return result
         arguments = pytree.tree_leaves((args, kwargs))
-        is_from_float64 = any(
-            isinstance(x, Tensor) and x.dtype is torch.float64 for x in arguments
-        )
+        is_from_float64 = any(isinstance(x, Tensor) and x.dtype is torch.float64 for x in arguments)
         if is_from_float64 and result.dtype not in self.accepted:
             rule_class = _rule_class_of(frame for frame, _ in traceback.walk_stack(None))
             if rule_class is not None and not rule_class.__module__.startswith("spherenorm."):

@@ -100,6 +100,6 @@ def test_a_length_or_schedule_that_some_recipes_have_alone_names_them():
         for recipe, schedule in (("sgd", "cosine"), ("mine:soft", "constant"), ("adam", "cosine"))
     ]  # fmt: skip
     assert training_of(runs) == (
-        "mine:soft: 2 epochs of batches of 8, constant schedule; "
-        "adam, sgd: 2 epochs of batches of 8, cosine schedule"
+        "2 epochs of batches of 8, constant schedule (mine:soft); "
+        "2 epochs of batches of 8, cosine schedule (adam, sgd)"
     )
