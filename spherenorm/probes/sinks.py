@@ -26,8 +26,12 @@ DYING_SHARE = 0.1
 all of them die if the median share is below this."""
 FAR_FROM_EQUILIBRIUM = 2.0
 """A turn is far from its equilibrium beyond this factor."""
-GROWN_NORM = 1.1
-"""A norm has grown beyond this factor; without momentum's inflation it stays within it."""
+GROWN_NORM = 1.5
+"""A norm has grown beyond this factor."""
+MIN_RADIAL_SHARE = 0.1
+"""A projection changes a growth of whose squares the radial part is more than this share."""
+ENDS = 3
+"""Points whose median stands for the start or the end of a trajectory."""
 STEEP_START = 5.0
 """The first turn asks for a warm-up beyond this factor of the median turn."""
 LOG_SCALE_RANGE = 10.0
@@ -320,30 +324,60 @@ class Trajectory:
         return self.points[-1]
 
     @property
-    def stepped_points(self) -> list[Measurement]:
-        """The points whose learning rate is not 0."""
-        return [p for p in self.points if p.lr != 0]
-
-    @property
     def is_rate_known(self) -> bool:
-        """Whether all points have a learning rate."""
+        """True if all points have a learning rate."""
         return not any(math.isnan(p.lr) for p in self.points)
 
     @property
+    def points_at_full_rate(self) -> list[int]:
+        """The indices of the points whose learning rate is at least half of the largest."""
+        if not self.is_rate_known:
+            return [*range(len(self.points))]
+        largest = max(p.lr for p in self.points)
+        return [i for i, p in enumerate(self.points) if p.lr >= largest / 2]
+
+    @property
     def remaining_share(self) -> float:
-        """The present effective step as a share of the early one; nan if that is 0.
+        """The present effective step as a share of the first ones; nan if they are 0.
 
         Where learning rates are known, each step is divided by its rate: a schedule that lowers the
         rate does what it was asked for, and is nothing to note.
         """
+        rates = [p.lr if self.is_rate_known else 1.0 for p in self.points]
         steps = [
-            p.effective_step / p.lr if self.is_rate_known else p.effective_step
-            for p in self.stepped_points
+            p.effective_step / rate for p, rate in zip(self.points, rates, strict=True) if rate != 0
         ]
-        if not steps:
-            return math.nan
-        early_step = median(steps[: max(1, len(steps) // 4)])
-        return median(steps[-3:]) / early_step if early_step else math.nan
+        first_step = median(steps[:ENDS]) if steps else 0.0
+        return median(steps[-ENDS:]) / first_step if first_step else math.nan
+
+    @property
+    def growth(self) -> float:
+        """The factor by which the norm has grown since the first point; nan if that was 0."""
+        first_norm = self.points[0].norm
+        return self.last.norm / first_norm if first_norm else math.nan
+
+    @property
+    def radial_share(self) -> float:
+        """The growth of |w|^2 by the radial part of steps, 2 <w, d>, per growth by |d|^2.
+
+        It is 0 for steps orthogonal to w, below 0 with decay, and up to 18 with a momentum of 0.9.
+        """
+        points = [p for p in self.points if p.norm_before and p.relative_step > 0]
+        squares = sum(p.relative_step**2 for p in points)
+        growth = sum((p.norm / p.norm_before) ** 2 - 1 for p in points)
+        return growth / squares - 1 if squares else math.nan
+
+    @property
+    def is_growing(self) -> bool:
+        """True if the weight is scale-invariant, and its norm has grown."""
+        return self.last.invariant_view is not None and self.growth > GROWN_NORM
+
+    @property
+    def remedy_of_growth(self) -> str:
+        """The remedy that would keep the norm of a scale-invariant weight from growing."""
+        if self.radial_share > MIN_RADIAL_SHARE:
+            return "a projection (AdamP, SGDP) or more decay"
+        return "more decay or smaller steps"
 
 
 class Trajectories:
@@ -406,63 +440,76 @@ class Note:
 
 
 def _note_stopped(trajectories: Sequence[Trajectory]) -> list[Note]:
-    stopped = [x.last.weight for x in trajectories if x.last.effective_step == 0 and x.last.lr != 0]
-    return [Note(stopped, "the effective step is 0: no step moves it", "look for its gradient")]
+    """Note the weights that stand still though their learning rate is not 0."""
+    stopped = [x.last for x in trajectories if x.last.effective_step == 0 and x.last.lr != 0]
+    without_gradient = [x.weight for x in stopped if not x.grad_norm > 0]
+    with_gradient = [x.weight for x in stopped if x.grad_norm > 0]
+    observation = "the effective step is 0: no step moves it"
+    return [
+        Note(without_gradient, f"{observation}, and its gradient is 0 or missing", "look for it"),
+        Note(with_gradient, observation, "look whether its optimizer steps it"),
+    ]
 
 
 def _note_dying(trajectories: Sequence[Trajectory]) -> list[Note]:
     """Note the weights whose effective steps die beside the others', or else all that die."""
-    moving = [x for x in trajectories if x.last.effective_step > 0]
-    shares = {x.last.weight: x.remaining_share for x in moving}
-    shares = {name: share for name, share in shares.items() if not math.isnan(share)}
+    shares = {
+        x.last.weight: x.remaining_share
+        for x in trajectories
+        if x.last.effective_step > 0 and not math.isnan(x.remaining_share)
+    }
     if not shares:
         return []
     typical_share = median(shares.values())
     limit = DYING_SHARE * min(typical_share, 1.0)
-    remedy = "a higher learning rate for it, or a projection if it is scale-invariant"
-    beside = f", of the median weight's {typical_share:.1%}"
+    beside = f", of the median weight's {_percent(typical_share)}"
     if typical_share < DYING_SHARE:
-        limit = DYING_SHARE
-        remedy = "a higher learning rate, more decay or a projection"
-        beside = ""
-        if not all(x.is_rate_known for x in moving):
-            remedy = f"unless a schedule lowers the rate, {remedy}"
-    dying = {name: share for name, share in shares.items() if share < limit}
-    kind = "the effective step"
-    if any(len({p.lr for p in x.points}) > 1 for x in moving if x.is_rate_known):
-        kind = "the effective step per learning rate"
-    remaining = _span(dying.values(), ".1%")
-    return [Note([*dying], f"{kind} dies: {remaining} of its start is left{beside}", remedy)]
+        limit, beside = DYING_SHARE, ""
+    dying = [x for x in trajectories if shares.get(x.last.weight, math.inf) < limit]
+    notes = []
+    for remedy, of_remedy in _group_by(dying, _remedy_of_dying).items():
+        changes = any(len({p.lr for p in x.points}) > 1 for x in of_remedy if x.is_rate_known)
+        remaining = _span((shares[x.last.weight] for x in of_remedy), _percent)
+        observation = (
+            f"the effective step{' per learning rate' if changes else ''} dies: {remaining} of its "
+            f"start is left{beside}"
+        )
+        notes.append(Note([x.last.weight for x in of_remedy], observation, remedy))
+    return notes
+
+
+def _remedy_of_dying(trajectory: Trajectory) -> str:
+    """Return what would keep an effective step from dying, by its cause."""
+    if trajectory.is_growing:
+        return f"{trajectory.remedy_of_growth}, since it dies of its norm's growth"
+    remedy = "a higher learning rate for it"
+    return remedy if trajectory.is_rate_known else f"unless a schedule lowers the rate, {remedy}"
 
 
 def _note_growth(trajectories: Sequence[Trajectory]) -> list[Note]:
-    """Note scale-invariant weights whose norms grow; those with a law have projected steps."""
-    growths: dict[bool, dict[str, float]] = {False: {}, True: {}}
-    for trajectory in trajectories:
-        start, last = trajectory.points[0], trajectory.last
-        growth = last.norm / start.norm_before if start.norm_before else math.nan
-        if growth > GROWN_NORM and last.invariant_view is not None:
-            is_projected = last.predicted is not None and not math.isnan(last.predicted)
-            growths[is_projected][last.weight] = growth
-    remedies = {False: "a projection (AdamP, SGDP) or more decay", True: "smaller steps or decay"}
+    """Note scale-invariant weights whose norms have grown."""
+    growing = [x for x in trajectories if x.is_growing]
     return [
         Note(
-            [*of_kind],
-            f"scale-invariant, and the norm has grown {_span(of_kind.values(), '.2f')}-fold, "
-            "which shrinks its effective step",
-            remedies[is_projected],
+            [x.last.weight for x in of_remedy],
+            f"scale-invariant, and the norm has grown {_span(x.growth for x in of_remedy)}-fold "
+            f"since step {of_remedy[0].points[0].step}, which shrinks its effective step",
+            remedy,
         )
-        for is_projected, of_kind in growths.items()
+        for remedy, of_remedy in _group_by(growing, lambda x: x.remedy_of_growth).items()
     ]
 
 
 def _note_steep_start(trajectories: Sequence[Trajectory]) -> list[Note]:
+    """Note the weights that turned farthest at first, at a rate that was not warmed up."""
     factors = {}
     for trajectory in trajectories:
-        median_turn = median(p.turn for p in trajectory.points)
-        if median_turn > 0 and trajectory.points[0].turn > STEEP_START * median_turn:
-            factors[trajectory.last.weight] = trajectory.points[0].turn / median_turn
-    times = _span(factors.values(), ".0f")
+        indices, first_turn = trajectory.points_at_full_rate, trajectory.points[0].turn
+        median_turn = median(trajectory.points[i].turn for i in indices)
+        is_warmed_up = indices[0] > 0
+        if not is_warmed_up and median_turn > 0 and first_turn > STEEP_START * median_turn:
+            factors[trajectory.last.weight] = first_turn / median_turn
+    times = _span(factors.values())
     return [Note([*factors], f"it turned {times} times as far at first as its median", "a warm-up")]
 
 
@@ -474,22 +521,34 @@ def _note_turns(trajectories: Sequence[Trajectory]) -> list[Note]:
     """
     ratios = {}
     for trajectory in trajectories:
-        rates = [0.0 if math.isnan(p.lr) else p.lr for p in trajectory.points]
-        index = max(i for i, rate in enumerate(rates) if rate >= max(rates) / 2)
+        index = trajectory.points_at_full_rate[-1]
         turn, equilibrium = trajectory.points[index].turn, trajectory.equilibrium[index]
         if equilibrium > 0 and turn > 0:
             ratios[trajectory.last.weight] = turn / equilibrium
     low, high = 1 / FAR_FROM_EQUILIBRIUM, FAR_FROM_EQUILIBRIUM
     far_ratios = {name: ratio for name, ratio in ratios.items() if not low <= ratio <= high}
-    times = _span(far_ratios.values(), ".2g")
+    times = _span(far_ratios.values())
     observation = f"it turns {times} times as far as in equilibrium"
     return [Note([*far_ratios], observation, "more steps, or a larger lr · weight_decay")]
 
 
-def _span(values: Iterable[float], form: str) -> str:
+def _group_by(
+    trajectories: Iterable[Trajectory], key: Callable[[Trajectory], str]
+) -> dict[str, list[Trajectory]]:
+    groups: dict[str, list[Trajectory]] = {}
+    for trajectory in trajectories:
+        groups.setdefault(key(trajectory), []).append(trajectory)
+    return groups
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _span(values: Iterable[float], write: Callable[[float], str] = "{:.3g}".format) -> str:
     """Return the least and the largest number in words; one where both read alike."""
     ordered = sorted(values)
-    ends = [format(value, form) for value in (*ordered[:1], *ordered[-1:])]
+    ends = [write(value) for value in (*ordered[:1], *ordered[-1:])]
     return " to ".join(dict.fromkeys(ends))
 
 
@@ -524,9 +583,11 @@ def _render_weight(trajectory: Trajectory) -> str:
     """Return the HTML of one weight: its name, its invariance, and three figures."""
     last, points = trajectory.last, trajectory.points
     view = last.invariant_view
-    invariance = (
-        f"scale-invariant ({view}: {last.invariant:.0%})" if view else "not found invariant"
-    )
+    invariance = "not found invariant"
+    if view:
+        invariance = f"scale-invariant ({view}: {last.invariant:.0%})"
+    elif not last.grad_norm > 0:
+        invariance = "no gradient, so that it cannot be tested"
     predicted = [math.nan if p.predicted is None else p.predicted for p in points]
     expected_steps = [2 * math.sin(turn / 2) for turn in trajectory.equilibrium]
     steps = [p.step for p in points]

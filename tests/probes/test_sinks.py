@@ -34,7 +34,11 @@ def notes(*courses, equilibrium=None):
 
 STEPS = range(1, 41)
 DIES = {"effective_step": lambda t: 0.1 * 0.8**t}
-GROWS = {"norm": lambda t: 1 + t / 40}
+STOPS = {"effective_step": lambda t: 0.0 if t > 30 else 0.1}
+GROWS = {"norm": lambda t: 1 + (t - 1) / 39}
+ORTHOGONAL = {t: max(1e-9, (1 + (t - 1) / 39) ** 2 - 1) ** 0.5 for t in STEPS}.__getitem__
+STEEP = {**dict.fromkeys(STEPS, 0.1), 1: 1.0}.__getitem__
+WARMS = {t: t / 40 for t in STEPS}.__getitem__
 COOLS = {t: max(0.0, 0.1 * (1 - t / 40)) for t in STEPS}.__getitem__
 LOWERED = [course(STEPS, name, **DIES) for name in "abcdef"]  # as a schedule does
 
@@ -42,18 +46,22 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abcdef"]  # as a schedule do
 @pytest.mark.parametrize(
     ("others", "of_step", "turn", "said"),
     [
-        ([course(STEPS, "fine")], DIES, None, "effective step dies: 0.1% .*median"),
-        ([], {"effective_step": lambda t: 0.0 if t > 30 else 0.1}, None, "effective step is 0"),
+        ([course(STEPS, "fine")], DIES, None, "effective step dies: 0.026 % .*median"),
+        ([], STOPS, None, "effective step is 0: .* gradient is 0 or missing"),
+        ([], {**STOPS, "grad_norm": lambda t: 1.0}, None, "whether its optimizer steps it"),
         (
             [],
-            {"turn": lambda t: 1.0 if t == 1 else 0.1},
+            {"turn": STEEP},
             None,
             "10 times as far at first .*warm-up",
         ),
         ([], {"turn": lambda t: 1.0 if t == 1 else 0.0}, None, ""),  # a weight that stands still
-        ([], GROWS, None, "grown 2.00-fold, .*projection"),
-        ([], {**GROWS, "predicted": lambda t: 1.0}, None, "smaller steps"),  # it is projected
-        ([], {**GROWS, "norm_before": lambda t: 2.0}, None, ""),
+        # The remedy is that of the cause: the radial part of steps, or their squares alone. A
+        # step that dies of its norm's growth has no use for a higher rate.
+        ([], {**GROWS, "relative_step": lambda t: 0.1}, None, "grown 2-fold since step 1, .*proj"),
+        ([], {**GROWS, "relative_step": ORTHOGONAL}, None, "grown 2-fold .*more decay or smaller"),
+        ([], {**GROWS, "invariant_view": lambda t: None}, None, ""),
+        ([], {"norm": lambda t: 1 + t / 100}, None, ""),
         ([], {}, lambda m: 0.02, "5 times"),
         ([], {}, lambda m: 0.08, ""),
         ([], {}, lambda m: math.nan, ""),
@@ -62,8 +70,11 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abcdef"]  # as a schedule do
         ([], {**DIES, "lr": lambda t: 0.8**t}, None, ""),
         ([course(STEPS, "fine")], {**DIES, "lr": lambda t: 0.8**t}, None, ""),
         ([], {"effective_step": COOLS, "lr": COOLS}, None, ""),
-        ([], {**DIES, "lr": lambda t: 0.9**t}, None, "step per learning rate dies: 1.9% "),
-        ([], {**DIES, "lr": lambda t: 0.1}, None, "the effective step dies"),
+        ([], {**DIES, "lr": lambda t: 0.9**t}, None, "step per learning rate dies: 1.3 % "),
+        ([], {**DIES, "lr": lambda t: 0.1}, None, "the effective step dies.*higher learning rate"),
+        # The first turn counts beside those at the highest rates, and not after a warm-up.
+        ([], {"turn": lambda t: 0.8**t, "lr": lambda t: 1.0 if t < 5 else 0.01}, None, ""),
+        ([], {"turn": STEEP, "lr": WARMS, "effective_step": WARMS}, None, ""),
         ([], {"lr": lambda t: 0.8**t}, lambda m: 0.02 if m.lr < 0.1 else 0.09, ""),
     ],
 )
@@ -82,13 +93,19 @@ def test_what_all_weights_share_is_one_note_with_its_remedy():
     assert dying.weights == ["a", "b", "c", "d", "e", "f"]
     assert dying.subject == "a, b, c and 3 more"
     assert "schedule" in dying.remedy
-    factors = dict(zip("abcdef", (1.2, 1.3, 1.5, 2.0, 3.0, 4.0), strict=True))
+    factors = dict(zip("abcdef", (1.6, 1.7, 1.8, 2.0, 3.0, 4.0), strict=True))
     grown = (
-        course(STEPS, name, norm=lambda t, x=x: 1 + (x - 1) * t / 40) for name, x in factors.items()
+        course(STEPS, name, norm=lambda t, x=x: 1 + (x - 1) * (t - 1) / 39)
+        for name, x in factors.items()
     )
     (growing,) = notes(*grown)
     assert len(growing.weights) == 6
-    assert "grown 1.20 to 4.00-fold" in growing.observation
+    assert "grown 1.6 to 4-fold" in growing.observation
+    dying_by_growth = course(STEPS, **DIES, **GROWS, relative_step=lambda t: 0.1)
+    dying, _ = notes(dying_by_growth)
+    assert dying.remedy == (
+        "a projection (AdamP, SGDP) or more decay, since it dies of its norm's growth"
+    )
 
 
 def page_text(folder):

@@ -126,6 +126,34 @@ def test_broken_assumptions_are_named(problem, failed, holds):
     assert result.passed is holds
 
 
+class DividesByMeanSquare(sn.Rule):
+    """Divide the direction by the root of its mean square over the whole weight."""
+
+    def update(self, update, state):
+        scale = update.direction.square().mean().sqrt()
+        return update.replace(direction=update.direction / scale), {}
+
+
+def of_a_whole_weight(lr=0.01):
+    return sn.chain(DividesByMeanSquare(), r.StepSize(lr))
+
+
+def of_one_unit(lr=0.01, delta=0.1):
+    test = r.ScaleInvarianceTest(delta, views=("channel",))
+    return sn.chain(test, r.RadialProjection(), DividesByMeanSquare(), r.StepSize(lr))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "units"),
+    [(of_a_whole_weight, "a whole weight"), (of_one_unit, "a weight of one unit")],
+)
+def test_a_law_is_about_the_units_for_which_it_was_verified(recipe, units):
+    result = check(recipe, steps=5)
+    assert not result.weights["bn"].applies
+    assert f"about {units}" in result.verdict
+    assert not result.unexplained_failures
+
+
 def test_the_weights_for_which_a_law_holds_come_first():
     """SGDP's test looks at rows and at the whole tensor; these units are groups and columns."""
     result = check("sgdp", "convolutions", steps=15, law=law_of("sgdp"), **BUSY)

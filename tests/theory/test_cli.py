@@ -66,6 +66,14 @@ def test_two_recipes_side_by_side():
     assert all(len(line) <= 80 for line in result.output.splitlines())
 
 
+@pytest.mark.long
+def test_what_is_not_derived_is_not_called_none():
+    result = invoke("sgdw", "polargrad")
+    assert result.exit_code == 0, result.output
+    assert "turn            0.001026 rad a step at           not derived" in result.output
+    assert "of polargrad no equilibrium turn is derived" in " ".join(result.output.split())
+
+
 def test_the_papers_statements_are_one_page(tmp_path):
     tex = tmp_path / "paper.tex"
     result = invoke("paper", "--latex", str(tex))
@@ -116,7 +124,8 @@ def test_settings(text, printed_value):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sgpd"], "did you mean sgd"),
+        (["sgpd"], "error: no recipe is named 'sgpd'; did you mean sgd"),
+        (["sgd", "sgpd"], "error: no recipe is named 'sgpd'; did you mean sgd"),
         (["sgd", "--set", "momentum"], "--set takes NAME=VALUE"),
         (["sgdp", "--set", "delta=[/x]"], "got '[/x]'"),
         (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),

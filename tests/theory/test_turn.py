@@ -235,6 +235,12 @@ def test_an_open_case_is_named_where_a_number_is_asked_for():
         equilibrium(keeps(late, names="step"), momentum=0.0)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (3,), (2.0, 3)])
+def test_a_shape_that_no_matrix_has_is_refused(shape):
+    with refuses("shape", str(shape)):
+        equilibrium_turn("muon", shape=shape)
+
+
 def test_a_turn_that_random_gradients_do_not_fix_is_refused():
     """polargrad scales its direction by a nuclear norm, <O, g>."""
     with refuses("polargrad", "<O, g>", by=NoEquilibriumError):

@@ -384,7 +384,7 @@ def _enumerate(names: Iterable[str]) -> str:
 def _describe_units(law: NormLaw) -> str:
     """Return what a law is about: the views of its rule, or the units that it was verified for."""
     views = law.step.traced.views
-    if views:
+    if views and law.verified_domain.multi_unit:
         return f"the rule acts on {' or '.join(map(str, views))}"
     return f"the law of {law.name} is about {law.verified_domain.unit}"
 
@@ -527,7 +527,8 @@ def _check_weight(law: NormLaw, view: View, run: list[RecordedStep]) -> WeightCh
         notes.append(f"steps not compared: {outside_because.removeprefix(f'{law.name}: ')}")
     predicted = _predict(law, measured, values)
     result = WeightCheck(measured, predicted, errors, (), view, True, bool(law.open_because))
-    applies = result.passed or is_about_units(law, view)
+    shape = tuple(run[0][0].weight.shape)
+    applies = result.passed or is_about_units(law, view, shape)
     if not applies:
         notes.append(f"{_describe_units(law)}, but the weight is scale-invariant in {view}")
     return replace(result, notes=tuple(notes), applies=applies)

@@ -346,6 +346,12 @@ class ComparedRecipe:
         settings, traced = usual_settings(recipe, hyper_parameters)
         return ComparedRecipe(law, stationary, settings, traced)
 
+    @property
+    def missing_equilibrium(self) -> str:
+        """What stands in the place of an equilibrium: without decay there is none."""
+        has_decay = self.law.kappa != 0 or self.law.sets_norm
+        return "not derived" if has_decay else "none"
+
     def turn(self, lr: float) -> float:
         """Return the equilibrium turn per step at a learning rate; nan where there is none."""
         with contextlib.suppress(ValueError):
@@ -413,16 +419,17 @@ def _cells(side: ComparedRecipe) -> Iterator[tuple[str, str]]:
     is_cross_shown = law.cross_recursion is None and law.cross != 0 and not law.sets_norm
     cross = f"; <w, s> = {show(law.cross)}" if is_cross_shown else ""
     yield "growth", describe_growth(law) + cross
-    norm = f"~ {formulas['|w|']}" if "|w|" in formulas else NO_FORMULA if formulas else "none"
+    missing = side.missing_equilibrium
+    norm = f"~ {formulas['|w|']}" if "|w|" in formulas else NO_FORMULA if formulas else missing
     yield "stationary |w|", "fixed" if law.sets_norm and not formulas else norm
     square = formulas.get("step^2", "")
     has_root = 0 < len(square) < MAX_ROOT_LENGTH
-    exact_root = f"= sqrt({square})" if has_root else NO_FORMULA if square else "none"
+    exact_root = f"= sqrt({square})" if has_root else NO_FORMULA if square else missing
     small_lr_root = formulas.get("step")
     yield "effective step", exact_root if small_lr_root is None else f"~ {small_lr_root}"
     settings = [f"{n}={x}" for n, x in side.settings.items() if n not in ("lr", "eps")]
     turn, numbers = side.turn(side.settings["lr"]), [f"lr={side.settings['lr']:g}", *settings]
-    yield "turn", "none" if math.isnan(turn) else f"{turn:.4g} rad a step at {', '.join(numbers)}"
+    yield "turn", missing if math.isnan(turn) else f"{turn:.4g} rad a step at {', '.join(numbers)}"
 
 
 def describe_growth(law: NormLaw) -> str:
@@ -461,7 +468,11 @@ def _equal_turns(a: ComparedRecipe, b: ComparedRecipe) -> list[str]:
                 f"{other.law.name} turns as {reference.law.name} does at lr={lr:g} "
                 f"({turn:.4g} rad a step) where its own lr is {rate:.4g}"
             )
-    return lines or ["no settings of equal turns: one of the two has no equilibrium turn"]
+    without = [x.law.name for x in (a, b) if math.isnan(x.turn(x.settings["lr"]))]
+    reason = (
+        f"of {' and of '.join(without)} no equilibrium turn is derived; its own report says why"
+    )
+    return lines or _fill(f"no settings of equal turns: {reason}")
 
 
 def _small_squared_turns(*sides: ComparedRecipe) -> Iterator[sp.Expr]:

@@ -179,18 +179,22 @@ def verify_against_code(law: NormLaw, claims: Sequence[Claim]) -> VerifiedDomain
 
 
 @torch.no_grad()
-def is_about_units(law: NormLaw, view: View) -> bool:
-    """Tell if a law that agrees with its code for one view's units does so for another's, too.
+def is_about_units(law: NormLaw, view: View, shape: Shape) -> bool:
+    """Tell if a law that agrees with its code does so for the units of a view in a weight.
 
     Example:
         >>> from spherenorm_theory import norm_growth
         >>> law = norm_growth("lamb")
-        >>> is_about_units(law, View(0)), is_about_units(law, View(None))
+        >>> is_about_units(law, View(0), (4, 3)), is_about_units(law, View(None), (4, 3))
         (False, True)
     """
-    rule_views = law.step.traced.views
-    if rule_views or not law.verified_domain.multi_unit:
-        return view in (rule_views or (law.verified_domain.view,))
+    rule_views, domain = law.step.traced.views, law.verified_domain
+    if rule_views and view not in rule_views:
+        return False
+    if not domain.multi_unit:
+        return count_units(view, shape) == 1 and len(shape) == domain.dimensions
+    if rule_views:
+        return True
     return _agrees_at_shapes(law.split_step, view, MULTI_UNIT_SHAPES)
 
 

@@ -529,7 +529,7 @@ def equilibrium_turn(
             changes with the lengths of gradients or with the step count for ever, as each fifth
             step of `lookahead`, or its angles do not become stationary.
         TraceError: the recipe has no law, or its code takes another step at these numbers.
-        ValueError: no such recipe or hyper-parameter.
+        ValueError: no such recipe or hyper-parameter, or the shape is not that of a matrix.
 
     Example:
         >>> round(equilibrium_turn("adamh", lr=0.1, betas=(0.0, 0.99)), 4)  # arctan(0.1)
@@ -537,6 +537,7 @@ def equilibrium_turn(
         >>> round(equilibrium_turn("adamh", lr=0.1, betas=(0.9, 0.99)), 4)
         0.078
     """
+    _check_shape(shape)
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     static = {**static_arguments_of_run(recipe, numbers), **without_eps(recipe)}
     traced = verified_trace(recipe, **static)
@@ -573,6 +574,19 @@ def turn_of_trace(
     return turns[0]
 
 
+def _check_shape(shape: Sequence[int]) -> None:
+    """Refuse a shape that is not that of a matrix, or of a weight with more dimensions.
+
+    Raises:
+        ValueError: naming the shape.
+    """
+    is_whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in shape)
+    if len(shape) < 2 or not is_whole:
+        raise ValueError(
+            f"shape must be two or more whole numbers of at least 1, got {tuple(shape)}"
+        )
+
+
 def rotational_rate(
     recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
 ) -> Callable[[float], float]:
@@ -602,6 +616,7 @@ def rotational_rate(
 
     Source: Kosson et al. 2024 (rotational equilibrium), Section 3.
     """
+    _check_shape(shape)
     bound = bind(recipe, **hyper_parameters)
     fixed = {n: x for n, x in bound.hyper_parameters.items() if n != "lr" and x is not None}
     law = equilibrium(recipe, **{**fixed, **without_eps(recipe)})
