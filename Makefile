@@ -2,17 +2,18 @@
 # make test-long: more cases of what the suite holds: other types, chains and substitutes.
 # make results: all studies that have not run yet (about two hours and a half on two cores), and experiments/results/ of them.
 # make docs: the site, with gallery, notebooks and reference made from the code, in build/docs/index.html (about a minute and a half).
-# All set up .venv first, once; PYTHON=python3.12 picks another interpreter.
+# All set up .venv first, once; PYTHON=python3.12 picks another interpreter. The demo takes a .venv of yours if spherenorm is installed in it.
 
 PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
+RUNS_DEMO := $(shell test ! -e .venv/.by-make && $(BIN)/python -c 'import spherenorm_experiments' 2>/dev/null && echo yes)
 
 unexport PYTHONDONTWRITEBYTECODE  # the suite starts many Pythons, which would compile all modules anew
 
 .PHONY: demo test test-long results docs clean
 
-demo: $(SET_UP)
+demo: $(if $(RUNS_DEMO),,$(SET_UP))
 	$(BIN)/spherenorm run experiments/studies/norm_growth.py
 
 test: $(SET_UP)

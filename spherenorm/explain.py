@@ -59,7 +59,8 @@ class Explanation:
         n_records: how many steps the optimizer has had recorded, one for each structure of a rule
             at each shape and dtype. A number that grows from step to step shows a field that keeps
             changing.
-        code: the generated code of each executor, if it was asked for.
+        code: the generated code of each executor, if it was asked for; or one sentence, if none of
+            the weights has an executor.
     """
 
     names: Mapping[PathRow, tuple[str, ...]]
@@ -174,6 +175,10 @@ def explain(optimizer: Any, code: bool = False) -> Explanation:
             executors[executor.batch_key] = (
                 f"{executor.name} of {weight_name[weight]}:\n{executor.code}"
             )
+    if code and not executors:
+        executors[None] = (
+            "no generated code: none of these weights is on a path that has any (see why)"
+        )
     return Explanation(
         names={row: tuple(of_row) for row, of_row in names.items()},
         n_records=len(unwrapped._dispatcher.records),

@@ -118,9 +118,9 @@ def hyper(interval: str, default: Any = MISSING, *, zero_is_ordinary: bool = Fal
             compiled step for 0 is another one than for other numbers.
 
     Raises:
-        TypeError: at construction, if the value is neither a number nor a tensor.
-        ValueError: at construction, if a number or a value of a schedule lies outside the interval,
-            or a tensor is not 0-dim.
+        TypeError: here or at construction, if the value is neither a number nor a tensor.
+        ValueError: here or at construction, if a number or a value of a schedule lies outside the
+            interval, or a tensor is not 0-dim.
 
     Example:
         >>> class Shrink(Rule):
@@ -129,9 +129,12 @@ def hyper(interval: str, default: Any = MISSING, *, zero_is_ordinary: bool = Fal
         Traceback (most recent call last):
         ValueError: Shrink: share must be in [0, 1), got 1.0
     """
+    parsed_interval = Interval.parse(interval)
+    if default is not MISSING and default is not None:
+        check_number(default, parsed_interval, "hyper: the default must be")
     metadata = {
         "kind": "number",
-        "interval": Interval.parse(interval),
+        "interval": parsed_interval,
         "zero_is_ordinary": zero_is_ordinary,
     }
     return field(default=default, metadata=metadata)

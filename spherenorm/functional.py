@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -195,6 +194,7 @@ def unroll(
         **hyper_parameters: hyper-parameters of the recipe, numbers or 0-dim tensors.
 
     Raises:
+        TypeError: `batches` is no iterable, or the loss returns something else than a scalar.
         ValueError: no batches; `checkpoint_every` is below 1; hyper-parameters beside a rule, which
             has its own; or one outside its interval.
 
@@ -209,6 +209,8 @@ def unroll(
     Source: Maclaurin et al. 2015 (gradients of hyper-parameters through a training run); Chen et
     al. 2016 (checkpoints).
     """
+    if isinstance(batches, type) or not isinstance(batches, Iterable):
+        raise TypeError(f"unroll: batches must be an iterable, a batch per step, got {batches!r}")
     all_batches = list(batches)
     if not all_batches:
         raise ValueError("unroll needs at least one batch, which is a step")
@@ -224,6 +226,7 @@ def unroll(
     else:
         rule = bind(recipe, **hyper_parameters).rule
     weights, state = dict(params), init(rule, params)
+    loss = _with_checked_result(loss, "unroll calls loss for one batch")
     losses = []
     stretch = checkpoint_every or len(all_batches)
     for start in range(0, len(all_batches), stretch):
@@ -367,7 +370,8 @@ def sweep(
     Raises:
         ValueError: an unknown hyper-parameter, one outside its interval (at any step of the
             schedule), lengths that differ, or parameters on several devices.
-        TypeError: the schedule returns something else than a number, or the loss than a scalar.
+        TypeError: `steps` is no whole number; the schedule returns something else than a number,
+            or the loss than a scalar.
 
     Example:
         >>> rates = {"lr": [0.1, 0.2, 0.3]}
@@ -380,6 +384,9 @@ def sweep(
         raise ValueError("a schedule needs lr among the hyper_parameters")
     _require_common_length("params", list(params.items()))
     device = _device_of(params)
+    steps = as_number(steps)
+    if not isinstance(steps, int):
+        raise TypeError(f"sweep: steps must be a whole number, got {steps!r}")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     n_points = len(pytree.tree_leaves(points)[0])
@@ -389,7 +396,8 @@ def sweep(
         lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None)
     )
     state: dict[str, State] = init_all(device_points, dict(params))
-    take_step: Callable[..., Any] = _make_step(bound, _with_checked_result(loss), record)
+    checked_loss = _with_checked_result(loss, "sweep calls loss for one point and one seed")
+    take_step: Callable[..., Any] = _make_step(bound, checked_loss, record)
     if steps >= MIN_TRACED_STEPS:
         take_step = _TracedStep(take_step, bound, points, device)
     losses, records = [], []
@@ -406,15 +414,24 @@ def sweep(
     return Sweep(weights, torch.stack(losses), stacked)
 
 
-def _with_checked_result(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a loss that refuses to be anything but a scalar."""
+def _with_checked_result(loss: Callable[..., Tensor], call: str) -> Callable[..., Tensor]:
+    """Return a loss that refuses to be anything but a scalar, and to read a parameter that is not.
 
-    @functools.wraps(loss)
-    def checked_loss(*arguments: Any) -> Tensor:
-        value = loss(*arguments)
+    Args:
+        loss: takes the parameters, and a batch if there is one.
+        call: who calls it, for the message.
+    """
+
+    def checked_loss(params: Params, *batch: Any) -> Tensor:
+        try:
+            value = loss(params, *batch)
+        except KeyError as error:
+            raise ValueError(
+                f"{call}, which raised KeyError: {error}; params has {', '.join(params)}"
+            ) from error
         if not isinstance(value, Tensor) or value.ndim:
             got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-            raise TypeError(f"loss must return a scalar for one point and one seed, got {got}")
+            raise TypeError(f"{call}, which must return a scalar tensor, got {got}")
         return value
 
     return checked_loss

@@ -437,9 +437,16 @@ def find_recipe(spec: str | Recipe) -> Recipe:
             "a recipe is a function, a registered name or module:function, "
             f"got {type(spec).__name__} {value}"
         )
-    match = re.fullmatch(r"(\w+)\((.+)\)", spec)
+    n_opening, n_closing = spec.count("("), spec.count(")")
+    if n_opening != n_closing:
+        raise ValueError(f"recipe {spec!r} has {n_opening} '(' and {n_closing} ')'")
+    match = re.fullmatch(r"(\w+)\((.*)\)", spec)
     if match:
         wrapper_name, inner_names = match.groups()
+        if not inner_names.strip():
+            raise ValueError(
+                f"recipe {spec!r} lacks the recipe within, as in '{wrapper_name}(adamw)'"
+            )
         if wrapper_name not in _wrappers:
             raise unknown_name("wrapper", wrapper_name, _wrappers)
         return _wrappers[wrapper_name].wrap(*split_at_commas(inner_names))

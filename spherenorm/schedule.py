@@ -398,7 +398,13 @@ class OfFunction(Schedule):
         return value.item()
 
     def _evaluate(self, t: Tensor) -> Tensor:
-        value = torch.as_tensor(self.function(t), dtype=t.dtype, device=t.device)
+        result = self.function(t)
+        try:
+            value = torch.as_tensor(result, dtype=t.dtype, device=t.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"schedule.of: the function must return a number or a 0-dim tensor, got {result!r}"
+            ) from error
         if value.ndim:
             raise ValueError(
                 f"schedule.of: the function must return a number or a 0-dim tensor, got shape "
@@ -441,6 +447,10 @@ def _step_after(steps: Scalar, function: str) -> Scalar:
             f"schedule.{function}: steps must be the number of all steps, got None; where a run "
             "has yet to fill it in, take a constant in place of the schedule"
         )
+    if isinstance(steps, (str, bool, Schedule)):
+        raise TypeError(f"schedule.{function}: steps must be a number, got {steps!r}")
+    if isinstance(steps, Real) and not steps >= 1:
+        raise ValueError(f"schedule.{function}: steps must be at least 1, got {steps!r}")
     step_after = steps + 1
     return step_after
 
@@ -458,8 +468,8 @@ def warmup_cosine(
         start: the value that step 0 would have.
 
     Raises:
-        TypeError: `steps` is None.
-        ValueError: the warmup is longer than all steps.
+        TypeError: `steps` is no number.
+        ValueError: `steps` is below 1, or the warmup is longer.
 
     Example:
         >>> rate = warmup_cosine(1.0, warmup=4, steps=11)
@@ -481,7 +491,8 @@ def cosine(peak: Scalar, steps: Scalar, final: Scalar = 0.0) -> Schedule:
         final: the value that step `steps + 1` would have, and all later ones.
 
     Raises:
-        TypeError: `steps` is None.
+        TypeError: `steps` is no number.
+        ValueError: `steps` is below 1.
 
     Example:
         >>> [cosine(1.0, steps=4)(t) for t in (1, 3, 5)]
@@ -503,7 +514,8 @@ def cooldown(
         shape: "sqrt" is 1 - sqrt(x); see `Knots`.
 
     Raises:
-        TypeError: `steps` is None.
+        TypeError: `steps` is no number.
+        ValueError: `steps` is below 1.
 
     Example:
         >>> rate = cooldown(1.0, steps=8, last=4)
@@ -535,8 +547,8 @@ def wsd(
         shape: the shape of the decay, such as "linear"; see `Knots`.
 
     Raises:
-        TypeError: `steps` is None.
-        ValueError: warmup and decay are longer than all steps.
+        TypeError: `steps` is no number.
+        ValueError: `steps` is below 1, or warmup and decay are longer.
 
     Example:
         >>> rate = wsd(1.0, warmup=2, steps=8, last=4, shape="linear")
@@ -561,8 +573,8 @@ def trapezoid(low: Scalar, high: Scalar, up: Scalar, steps: Scalar, down: Scalar
         down: the number of steps of the way back.
 
     Raises:
-        TypeError: `steps` is None.
-        ValueError: the two ways are longer than all steps.
+        TypeError: `steps` is no number.
+        ValueError: `steps` is below 1, or the two ways are longer.
 
     Example:
         >>> momentum = trapezoid(0.8, 0.9, up=2, steps=8, down=2)

@@ -260,13 +260,20 @@ def unit_and_margin(condition: Condition, entries: Sequence[ArmResult]) -> tuple
 
 
 def training_of(runs: Iterable[Result]) -> str:
-    """Return the length of runs in words; a sweep counts steps in place of epochs."""
-    lengths = set()
+    """Return the length of runs in words; a sweep counts steps in place of epochs.
+
+    Where recipes differ in it, each is named: one with a schedule of its own has a constant rate.
+    """
+    recipes_by_length: dict[str, set[str]] = {}
     for run in runs:
         count, unit = run.spec.epochs, "epoch" if "steps_per_epoch" in run.summary else "step"
         length = f"{count} {unit}{'s' * (count != 1)}"
-        lengths.add(f"{length} of batches of {run.spec.batch_size}, {run.spec.schedule}")
-    return "; ".join(f"{text} schedule" for text in sorted(lengths))
+        text = f"{length} of batches of {run.spec.batch_size}, {run.spec.schedule} schedule"
+        recipes_by_length.setdefault(text, set()).add(run.spec.recipe)
+    lengths = sorted(recipes_by_length.items())
+    if len({frozenset(recipes) for recipes in recipes_by_length.values()}) <= 1:
+        return "; ".join(text for text, _ in lengths)
+    return "; ".join(f"{text} ({', '.join(sorted(recipes))})" for text, recipes in lengths)
 
 
 def in_words(point: Mapping[str, float]) -> str:

@@ -470,6 +470,18 @@ class ComparisonText:
         return with_direction([(metric_of(self.entries), self.entries[0].better)])
 
     @property
+    def best_points(self) -> list[str]:
+        """A sentence with the tuned values of each optimizer; none if nothing is tuned."""
+        names = [
+            f"{entry.name_at_best} on {entry.condition.place}"
+            if len(self.study.conditions) > 1
+            else entry.name_at_best
+            for entry in self.entries
+            if entry.search.names
+        ]
+        return [f"Best on validation, on average over seeds: {', '.join(names)}."] if names else []
+
+    @property
     def advice(self) -> list[str]:
         """Sentences that say how far to go on, for each best value at the edge of its range."""
         return [sentence for entry in self.entries for sentence in entry.edge_advice]

@@ -149,6 +149,7 @@ class Training:
             with synchronized(self.model, last=number == last):
                 with self.autocast():
                     loss = self.task.loss(self.model, batch)
+                _require_scalar(loss, self.task)
                 # DDP takes the mean over ranks of what is a sum.
                 share = weight * self.ranks.world
                 scaled = loss if share == 1 else share * loss
@@ -178,6 +179,16 @@ class Training:
         finite = {name: value for name, value in measured.items() if is_finite(value)}
         # 0/0, say, where the weights are finite: the probe has no number here
         return finite if len(finite) < len(measured) and self.survived() else measured
+
+
+def _require_scalar(loss: Any, task: Task) -> None:
+    """Refuse a loss of a task that is no scalar, which has no gradient."""
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        raise ValueError(
+            f"{describe_source(type(task), 'loss')} must return a scalar tensor, such as the mean "
+            f"over the batch's items, got {got}"
+        )
 
 
 def make_optimizer(
@@ -585,11 +596,17 @@ def _shares(
         before = shares
         try:
             with torch.no_grad():
-                shares = dict(task.evaluate(training.module, batch))
+                result = task.evaluate(training.module, batch)
         except Exception:
             if all(finite):
                 raise
             continue  # a library's metric, say, that refuses what is not a number
+        if not isinstance(result, Mapping):
+            raise ValueError(
+                f"{describe_source(type(task), 'evaluate')} must return the metrics by name, such "
+                f'as {{"accuracy": Mean(...)}}, got a {type(result).__name__}'
+            )
+        shares = dict(result)
         for name, share in shares.items():
             if not isinstance(share, Statistic):
                 requirement = f"evaluate: the metric {name!r} must be a Mean or Collected"

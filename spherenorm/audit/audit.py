@@ -174,22 +174,25 @@ def audit(
         ValueError: the output has no finite entry; the model cannot be copied, has parameters that
             share memory, does not run in `dtype`, has lazy parameters or parameters on the meta
             device, or checkpoints by a function of its own (torch's is run as a plain call).
-        TypeError: `model` is no module; `dtype` is neither float64 nor float32.
+        TypeError: `model` is no module; `batch` is None; `dtype` is neither float64 nor float32.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
         >>> [(w.name, str(w.verdict), w.view) for w in audit(model, torch.randn(32, 4))]
         [('0.weight', 'invariant', 'channel'), ('2.weight', 'not invariant', None)]
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    model = unwrap(model)
+    if batch is None:
+        raise TypeError(
+            "batch must be a tensor, a tuple of the model's arguments or a mapping of its keyword "
+            "arguments, got None; () is for a model without arguments"
+        )
     if dtype not in (torch.float64, torch.float32):
         raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
     requested_views: list[View] | None = None
     if views is not None:
         view_list = [views] if isinstance(views, str | View) else views
         requested_views = [as_view(view) for view in view_list]
-    model = unwrap(model)
     skipped = _skipped_parameters(model)
     names = [name for name, _ in model.named_parameters() if name not in skipped]
     zero_tolerance = 64 * torch.finfo(dtype).eps ** 0.5

@@ -188,10 +188,11 @@ class AuditedModel:
         try:
             result = self.model(**batch) if isinstance(batch, Mapping) else self.model(*batch)
         except Exception as error:
-            shapes = ", ".join(str(tuple(x.shape)) for x in find_tensors(self.batch))
+            tensors = [f"{tuple(x.shape)} of {x.dtype}" for x in find_tensors(self.batch)]
             error.add_note(
                 "Raised by the model on the argument `batch`, whose tensors have these shapes: "
-                f"{shapes or 'none'}"
+                f"{', '.join(tensors) or 'none'}. The audit runs the model on copies of them, the "
+                f"floating ones in {self.dtype}; indices must be integers"
             )
             raise
         if not point.jitter and not point.nudge:
@@ -249,7 +250,13 @@ def find_tensors(
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the module inside `torch.compile`, `DataParallel` or `DistributedDataParallel`."""
+    """Return the module inside `torch.compile`, `DataParallel` or `DistributedDataParallel`.
+
+    Raises:
+        TypeError: it is no module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module

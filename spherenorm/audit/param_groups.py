@@ -273,6 +273,7 @@ def param_groups(
         which no optimizer can step (integer, packed 4-bit, 8-bit floats, complex) are left out.
 
     Raises:
+        TypeError: `model` is no module, `batch` is None, or `transfer` is no policy.
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
             has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; or an
@@ -289,9 +290,9 @@ def param_groups(
     Source: Cho and Lee 2017, for `rest`; Jordan et al. 2024 (Muon) and Wen et al. 2026 (Hyperball),
     arXiv:2606.16899, for the presets.
     """
+    model = unwrap(model)
     main, fallback, preset_names = _bind_recipes(recipe, rest, hyper_parameters)
     assigner = RecipeAssigner(main, fallback, smallest_norm)
-    model = unwrap(model)
     parameters = dict(model.named_parameters())
     model_audit = batch if isinstance(batch, Audit) else audit(model, batch)
     decisions = make_decisions(parameters, model_audit, overrides or {})
@@ -383,6 +384,7 @@ class RateTransfer:
         """Return the transfer of rates from a base to a model.
 
         Raises:
+            TypeError: the policy is none.
             ValueError: a base or a policy is given alone, or the base has other parameters.
         """
         if base is None and policy is None:
@@ -392,6 +394,11 @@ class RateTransfer:
             raise ValueError(
                 f"param_groups: {present} needs {missing}, as in base=make_model(width=64), "
                 "transfer=sn.transfer.spectral()"
+            )
+        if not callable(getattr(policy, "factor", None)):
+            raise TypeError(
+                "param_groups: transfer must be sn.transfer.mup(...), sn.transfer.spectral() or "
+                f"sn.transfer.turn(), got {policy!r}"
             )
         all_growths = growths(model, unwrap(base), model_audit.roles)
         return cls({growth.name: growth for growth in all_growths}, policy)
@@ -775,6 +782,7 @@ def _remove_test(bound: Bound) -> Bound:
     if any(isinstance(rule, InvarianceTest) and rule.views for rule in bound.rule.walk()):
         raise ValueError(
             f"recipe {bound.name!r} tests views that cannot be set, so that it might project"
-            " weights that are not invariant; give it a hyper-parameter views"
+            " weights that are not invariant; give it a hyper-parameter views, as in"
+            f' {bound.recipe.__name__}(..., views=("channel", "layer")), and pass it to its test'
         )
     return bound

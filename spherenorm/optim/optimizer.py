@@ -182,8 +182,7 @@ class RecipeOptimizer(EvalModeMixin):
             loss = None if closure is None else closure()
         self._register_sharded_weights()
         try:
-            self._move_schedules_out_of_entries()
-            rules = [self.rule_of(group) for group in self.param_groups]
+            rules = self._rules_of_step()
             entries = [entries_after_step(group) for group in self.param_groups]
             check_gradients(self.param_groups)
             check_shared_fields(rules)
@@ -217,6 +216,21 @@ class RecipeOptimizer(EvalModeMixin):
                 self._scheduled_entries[id(group)] = with_its_schedules(group, new_entries)
         return loss
 
+    def _rules_of_step(self) -> list[Rule]:
+        """Return the rule of each of `param_groups`, whose schedules are moved to their place.
+
+        Raises:
+            TypeError, ValueError: as `rule_of`; the message starts with the index of the group.
+        """
+        rules = []
+        for index, group in enumerate(self.param_groups):
+            try:
+                self._move_schedules_out_of_entries(group)
+                rules.append(self.rule_of(group))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"param_groups[{index}]: {error}") from error
+        return rules
+
     def _register_sharded_weights(self) -> None:
         """Register the sharded weights, on which all processes have to agree, and their names."""
         weights = [weight for group in self.param_groups for weight in group["params"]]
@@ -227,17 +241,16 @@ class RecipeOptimizer(EvalModeMixin):
 
         self._dispatcher.agreement.find_weights(weights, names)
 
-    def _move_schedules_out_of_entries(self) -> None:
+    def _move_schedules_out_of_entries(self, group: dict[str, Any]) -> None:
         """Move schedules that were set as entries of a param_group to `group["schedules"]`.
 
         An entry may also be one with which the group's recipe makes a schedule: that needs a clock.
         """
-        for group in self.param_groups:
-            states = filter(None, map(self.state.get, group["params"]))
-            if has_new_schedules(group):
-                set_schedules(group, steps_taken(states))
-            elif CLOCK not in group and self._group_binder.bind(group).rule.is_scheduled:
-                group[CLOCK] = steps_taken(states)
+        states = filter(None, map(self.state.get, group["params"]))
+        if has_new_schedules(group):
+            set_schedules(group, steps_taken(states))
+        elif CLOCK not in group and self._group_binder.bind(group).rule.is_scheduled:
+            group[CLOCK] = steps_taken(states)
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:
@@ -264,9 +277,15 @@ class RecipeOptimizer(EvalModeMixin):
         that this one replaces (torch.optim, `adamp`). See `adapt_state_dict`.
 
         Raises:
+            TypeError: it is no mapping.
             ValueError: the checkpoint does not fit. Nothing changes then.
         """
         self.refuse_in_evaluation("load_state_dict()")
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}: load_state_dict takes the state_dict() of an optimizer, "
+                f"got {state_dict!r:.60}"
+            )
         state_dict = dict(state_dict)
         pre_hooks, post_hooks = load_state_dict_hooks(self)
         for hook in pre_hooks:

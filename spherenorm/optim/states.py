@@ -26,18 +26,35 @@ from spherenorm.optim.param_groups import (
 from spherenorm.optim.schedules import load_schedules, next_step
 from spherenorm.optim.sharded import initial_state_of
 from spherenorm.registry import Bound, Recipe, bind, defaults_of, recipes_named
-from spherenorm.rule import Rule, State, make_checked_update
+from spherenorm.rule import STEP_KEY, Rule, State, make_checked_update
+from spherenorm.rules import CoupledDecay
 
-_TORCH_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "adam": {"decoupled_weight_decay": (False,)},
-    "adamw": {"decoupled_weight_decay": (True,)},
-    "muon": {
-        "adjust_lr_fn": (None, "original"),
-        "ns_steps": (5,),
-        "ns_coefficients": ((3.4445, -4.775, 2.0315),),
-    },
+_OPTIONS_OF_ADAM: dict[str, tuple[Any, ...]] = {"amsgrad": (False,)}
+"""Options of torch's Adam at which a recipe's step is the same."""
+
+_OPTIONS_OF_MUON: dict[str, tuple[Any, ...]] = {
+    "adjust_lr_fn": (None, "original"),
+    "ns_steps": (5,),
+    "ns_coefficients": ((3.4445, -4.775, 2.0315),),
 }
-"""Options of torch's optimizer of a recipe's name, and the values at which the two agree."""
+"""Options of torch's Muon, and the values at which the recipe "muon" takes the same step."""
+
+_OPTIONS_OF_TORCH: dict[str, tuple[Any, ...]] = {
+    "momentum": (),
+    "dampening": (0,),
+    "nesterov": (False,),
+    "centered": (False,),
+    "momentum_decay": (),
+    "beta2_decay": (),
+    "rho": (),
+    "lr_decay": (),
+    "lambd": (),
+    "etas": (),
+    "history_size": (),
+}
+"""Hyper-parameters by which a param_group of torch.optim says which optimizer made it.
+
+A recipe that lacks one takes another step, but for these values."""
 
 
 # States that stay when a hyper-parameter becomes 0
@@ -370,8 +387,9 @@ def adapt_state_dict(
 
     Raises:
         ValueError: the state has other names or shapes, is complex, or was made with an option of
-            torch's that the recipe lacks (amsgrad, Muon's ns_steps, ...); the groups are others; a
-            hyper-parameter is outside its interval.
+            torch's that the recipe lacks (amsgrad, SGD's momentum, Muon's ns_steps, ...) or with
+            Adam's L2 decay where the recipe's is decoupled; a count of steps is negative; the
+            groups are others; a hyper-parameter is outside its interval.
         TypeError: `maximize` is not True or False.
     """
     if not {"state", "param_groups"} <= state_dict.keys():
@@ -426,6 +444,7 @@ def _adapt_group(
     load_schedules(group, saved, present, states, names)
     bound = bind_and_check_group(recipe, group)
     rule = rule_keeping_states(bound, states, next_step(group))
+    _refuse_other_decay(saved, present["recipe"], rule)
     if saved_recipe is not None:
         saved_keys = _required_keys(rule_keeping_states(saved_recipe, states))
         keys = _required_keys(rule)
@@ -453,17 +472,41 @@ def _refuse_torch_options(saved: Mapping[str, Any], recipe: str, names: Collecti
     Raises:
         ValueError: the saved group has one.
     """
-    for option, accepted in {"amsgrad": (False,), **_TORCH_OPTIONS.get(recipe, {})}.items():
-        value = saved.get(option, accepted[0])
-        value = tuple(value) if isinstance(value, list) else value
-        irrelevant_without_decay = option == "decoupled_weight_decay"
-        if irrelevant_without_decay and saved.get("weight_decay") == 0:
+    options = dict(_OPTIONS_OF_ADAM)
+    if "recipe" not in saved:
+        options.update(_OPTIONS_OF_TORCH)
+    if recipe == "muon":
+        options.update(_OPTIONS_OF_MUON)
+    for option, accepted in options.items():
+        if option in names or option not in saved:
             continue
-        if option not in names and value not in accepted:
+        value = saved[option]
+        value = tuple(value) if isinstance(value, list) else value
+        if value not in accepted:
             raise ValueError(
                 f"the state_dict was made with {option}={value!r}, which recipe {recipe!r} does "
                 "not have"
             )
+
+
+def _refuse_other_decay(saved: Mapping[str, Any], recipe: str, rule: Rule) -> None:
+    """Refuse a decay that torch's optimizer adds elsewhere in its step than the recipe.
+
+    Raises:
+        ValueError: torch added it to the gradient, and the recipe does not, or the reverse.
+    """
+    is_decoupled = saved.get("decoupled_weight_decay")
+    if "recipe" in saved or is_decoupled is None or not saved.get("weight_decay"):
+        return
+    is_coupled = any(isinstance(inner_rule, CoupledDecay) for inner_rule in rule.walk())
+    if is_decoupled == is_coupled:
+        own_kind = "coupled (L2, in the gradient)" if is_coupled else "decoupled from the gradient"
+        raise ValueError(
+            f"the state_dict was made with weight_decay={saved['weight_decay']!r} and "
+            f"decoupled_weight_decay={is_decoupled!r}, and the decay of recipe {recipe!r} is "
+            f"{own_kind}; for another decay from here on, set weight_decay to 0 in the "
+            "state_dict's param_groups and your own after loading"
+        )
 
 
 def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
@@ -495,7 +538,7 @@ def _adapt_state(
         optional_keys: the states that keep their initial values if the checkpoint lacks them.
 
     Raises:
-        ValueError: a state is missing, complex, or of another shape.
+        ValueError: a state is missing, complex, or of another shape, or the step count negative.
     """
     saved = _without_none(saved)
     if not saved:
@@ -515,5 +558,10 @@ def _adapt_state(
             )
         if hasattr(value, "full_tensor") and not hasattr(initial_value, "full_tensor"):
             value = value.full_tensor()  # a number, which earlier versions placed as a DTensor
+        if key == STEP_KEY and not value >= 0:
+            raise ValueError(
+                f"{name}: {key} is in the state_dict {value.item():g}; a count of steps is at "
+                "least 0"
+            )
         state[key] = torch.empty_like(initial_value).copy_(value)
     return state

@@ -16,8 +16,9 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -224,11 +225,9 @@ def describe(error: BaseException) -> str:
     message = str(error).strip().partition("\n")[0]
     if "data-dependent control flow" in message:
         message = "a Python branch on a tensor's values; use torch.where"
-    rule_name = ""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        owner_class = type(frame.f_locals.get("self"))
-        if issubclass(owner_class, Rule) and owner_class is not Chain:
-            rule_name = f" in {owner_class.__name__}"
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    rule_class = _rule_class_of(reversed(frames))
+    rule_name = f" in {rule_class.__name__}" if rule_class is not None else ""
     return f"{type(error).__name__}{rule_name}: {message}"
 
 
@@ -291,7 +290,11 @@ def check_pure(under_test: RecipeUnderTest) -> str:
 
 
 def check_dtypes(under_test: RecipeUnderTest) -> str:
-    """Check that half precision is the float32 step, rounded once, and float32 near float64."""
+    """Check that half precision is the float32 step, rounded once, and float32 near float64.
+
+    A float64 step whose rules go through a lower precision would pass the latter, so their casts
+    are watched.
+    """
     rule = under_test.make_rule()
     for shape in under_test.shapes:
         # Values of float32, so that both precisions start at the same weight.
@@ -318,7 +321,48 @@ def check_dtypes(under_test: RecipeUnderTest) -> str:
         assert result32.dtype is torch.float32, f"a float32 weight comes back as {result32.dtype}"
         difference = find_difference((result32.double(), {}), (result64, {}), FLOAT32_ROUNDING)
         assert difference is None, f"float32 differs from float64: {difference}"
+        state64 = initial_state_keeping_rng(rule, weight64)
+        watch = _CastsMode({x.dtype for key, x in state64.items() if key != STEP_KEY})
+        with error_context(f"a step of shape {shape}"), watch:
+            rule.step(weight64, grad64, state64)
+        assert not watch.casts, f"a step in float64 is rounded to {watch.casts[0]}"
     return "half precision is float32, rounded once; float32 is near float64"
+
+
+class _CastsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records where a user's rule makes a float of lower precision from a float64 tensor.
+
+    The library's rules do so only where a field asks for it, such as `LowPrecisionState.dtype`.
+
+    Args:
+        accepted: the dtypes of the states, in which the rule stores by intention.
+    """
+
+    def __init__(self, accepted: Collection[torch.dtype]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.accepted = {torch.float64, *accepted}
+        self.casts: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not isinstance(result, Tensor) or not result.is_floating_point():
+            return result
+        arguments = pytree.tree_leaves((args, kwargs))
+        is_from_float64 = any(isinstance(x, Tensor) and x.dtype is torch.float64 for x in arguments)
+        if is_from_float64 and result.dtype not in self.accepted:
+            rule_class = _rule_class_of(frame for frame, _ in traceback.walk_stack(None))
+            if rule_class is not None and not rule_class.__module__.startswith("spherenorm."):
+                self.casts.append(f"{result.dtype} by {rule_class.__name__} ({func})")
+        return result
+
+
+def _rule_class_of(frames: Iterable[FrameType]) -> type[Rule] | None:
+    """Return the class of the first rule, other than a chain, whose method runs in one of them."""
+    for frame in frames:
+        owner_class = type(frame.f_locals.get("self"))
+        if issubclass(owner_class, Rule) and owner_class is not Chain:
+            return owner_class
+    return None
 
 
 def check_finite(under_test: RecipeUnderTest) -> str:

@@ -387,6 +387,9 @@ def test_trained_statistics_that_do_not_fit_the_sphere_are_a_warning_and_new_one
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
+        ({"model": None}, ["model", "NoneType"]),
+        ({"batch": None}, ["batch", None]),
+        ({"base": model(), "transfer": "mup"}, ["transfer", "mup", "spectral()", "turn()"]),
         ({"recipe": "sgdgg"}, ["sgdgg", "sgdg"]),
         ({"recipe": fixed_test}, ["recipe", "fixed_test", "views"]),
         ({"rest": fixed_test}, ["recipe", "fixed_test", "views"]),
@@ -407,6 +410,6 @@ def test_trained_statistics_that_do_not_fit_the_sphere_are_a_warning_and_new_one
 def test_bad_input_is_refused_before_anything_changes(settings, named):
     net = model()
     before = snapshot(net)
-    with refuses(*named):
-        sn.param_groups(net, images(), **{"recipe": "sgdg", **settings})
+    with refuses(*named, by=(TypeError, ValueError)):
+        sn.param_groups(**{"model": net, "batch": images(), "recipe": "sgdg", **settings})
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())

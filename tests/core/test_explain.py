@@ -115,6 +115,8 @@ def test_the_code_has_the_source_and_the_variables_of_the_rule(executor):
     (line,) = [line for line in code.splitlines() if "_squared_grad = " in line]
     assert line.endswith("invariance.py:200: squared_grad = grad * grad")
     assert sn.explain(optim.AdamP([weight])).code == ()
+    on_rule = sn.explain(optim.AdamP([weight], backend="rule"), code=True)
+    assert str(on_rule).endswith("none of these weights is on a path that has any (see why)")
 
 
 def test_code_is_printed_when_an_executor_is_made(capfd, monkeypatch):

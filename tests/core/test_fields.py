@@ -49,6 +49,12 @@ def test_a_number_lies_in_its_interval(text):
     assert str(interval) == text.replace("inf", "∞")
 
 
+@pytest.mark.parametrize(("default", "error"), [(1.5, ValueError), (math.nan, ValueError)])
+def test_a_default_outside_of_its_interval_is_refused_where_it_is_declared(default, error):
+    with refuses("default", default, "[0, 1)", by=error):
+        sn.hyper("[0, 1)", default)
+
+
 @pytest.mark.parametrize("text", ["0, 1", "[0; 1]", "[0, 1", ""])
 def test_what_is_no_interval_is_refused(text):
     with refuses(text, "[0, 1)"):

@@ -75,13 +75,16 @@ def test_the_librarys_recipes_by_name(home):
     ("spec", "named"),
     [
         ("adampp", ("recipe", "adampp", "adamp", "module:function")),
-        ("zzz", ("zzz", *sn.recipes.__all__)),
+        ("zzz", ("zzz", "sn.recipe_names()")),
         ("no_such_module:f", ("recipe", "no_such_module")),
         ("spherenorm.recipes:adamq", ("adamq", "adam", "spherenorm.recipes")),
         ("spherenorm.recipes:__all__", ("function", "__all__")),
         (":f", (":f",)),
         ("hyperbal(lion)", ("wrapper", "hyperbal", "hyperball")),
         ("hyperball(lionn)", ("recipe", "lionn", "lion")),
+        ("cautious(hyperball(lion)", ("cautious(hyperball(lion)", "2 '('", "1 ')'")),
+        ("cautious(lion))", ("1 '('", "2 ')'")),
+        ("cautious()", ("cautious()", "lacks the recipe", "cautious(adamw)")),
     ],
 )
 def test_nothing_of_that_name(spec, named):

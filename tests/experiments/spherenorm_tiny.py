@@ -355,6 +355,26 @@ class Plain(Tiny):
 
 
 @dataclass(frozen=True)
+class Unnamed(Tiny):
+    """Its `evaluate` returns a tensor."""
+
+    name = "unnamed"
+
+    def evaluate(self, model, batch):
+        return (model(batch[0]) - batch[1]).square().mean()
+
+
+@dataclass(frozen=True)
+class Unreduced(Tiny):
+    """Its loss is that of each item."""
+
+    name = "unreduced"
+
+    def loss(self, model, batch):
+        return mse_loss(model(batch[0]), batch[1], reduction="none")
+
+
+@dataclass(frozen=True)
 class Unscored(Tiny):
     """Its second metric has no value, as an area under a curve without positives.
 

@@ -225,6 +225,8 @@ BAD = [
     (swept(lr=["a", "b"]), ["lr", ["a", "b"]], ValueError),
     ({"params": {"w": torch.zeros(2, 3, 4), "b": torch.zeros(3, 3)}}, ["params", 2, 3], ValueError),
     ({"steps": 0}, ["steps", 0], ValueError),
+    ({"steps": 2.5}, ["steps", 2.5], TypeError),
+    ({"params": {"v": torch.zeros(2, 3)}}, ["loss", "KeyError", "params has v"], ValueError),
     ({"lr": 0.3}, ["lr", 0.3, "hyper_parameters"], ValueError),
     ({**swept(momentum=[0.1]), "schedule": lambda t: 1.0}, ["schedule", "lr"], ValueError),
     ({"schedule": lambda t: -1}, ["schedule(0)", -1, "lr", -0.1], ValueError),

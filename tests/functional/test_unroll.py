@@ -132,11 +132,14 @@ def test_runs_vmap_over_rates_and_differentiate_in_starts_and_batches():
         ({"batches": []}, "at least one batch"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
         ({"recipe": sn.recipes.sgd(lr=0.1)}, "the rule Chain has its own, so leave out lr"),
+        ({"batches": torch.nn.Linear}, "batches must be an iterable.* got <class"),
+        ({"loss": lambda p, b: p["head"]}, r"must return a scalar tensor, got shape \(3, 6\)"),
+        ({"loss": lambda p, b: p["zz"]}, "KeyError: 'zz'; params has hidden, head"),
         ({"lr": -1.0}, r"lr must be in \[0, ∞\), got -1.0"),
     ],
 )
 def test_bad_input_is_refused(arguments, words):
     params, batches = problem()
     defaults = {"recipe": "sgd", "loss": loss, "params": params, "batches": batches, "lr": 0.1}
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         functional.unroll(**defaults | arguments)

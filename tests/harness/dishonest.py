@@ -267,6 +267,12 @@ ROWS = [
         average=lambda self, u, s: ((1e-30 * Honest.average(self, u, s)) ** 2).sqrt() * 1e30,
     ),
     row(
+        "update rounds to float32",
+        "dtypes",
+        "torch.float32 by UpdateRoundsToFloat32",
+        update=returning(lambda u, s: (towards(u, u.direction.float()), s)),
+    ),
+    row(
         "update divides by a norm of zero",
         "finite",
         "the weight",

@@ -6,6 +6,7 @@ That a class loads its own ones bit for bit is tested in `test_training.py`.
 from __future__ import annotations
 
 import copy
+import math
 
 import adamp
 import pytest
@@ -136,6 +137,8 @@ DAMAGED = [
     ),
     (without("state", 2, "exp_avg_sq"), [2, "exp_avg_sq"], ValueError),
     (put("state", 1, {"momentum_buffer": torch.ones(3, 2, 2, 2)}), [1, "exp_avg"], ValueError),
+    (put("state", 1, "step", torch.tensor(-3.0)), [1, "step", -3], ValueError),
+    (put("state", 1, "step", math.nan), [1, "step", "nan"], ValueError),
     (put(*SECOND, "lr", -1.0), ["lr", -1.0], ValueError),
     (put(*SECOND, "lr", torch.tensor(-1.0)), ["lr", -1.0], ValueError),
     (put(*SECOND, "views", ("groups=4",)), [1, "(3, 2, 2, 2)", 4], ValueError),
@@ -206,6 +209,44 @@ def test_an_option_of_torch_that_changes_its_steps_and_that_the_recipe_lacks_is_
     else:
         with refuses_and_changes_nothing(optimizer, refused, options[refused], name.lower()):
             optimizer.load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "options", "ours", "named"),
+    [
+        ("SGD", {}, "AdamP", ["momentum", 0]),
+        ("NAdam", {}, "AdamP", ["momentum_decay", 0.004]),
+        ("ASGD", {}, "SGD", ["lambd", 0.0001]),
+        ("Rprop", {}, "AdamW", ["etas", (0.5, 1.2)]),
+        ("Adagrad", {}, "SGD", ["lr_decay", 0]),
+        ("Adadelta", {}, "AdamW", ["rho", 0.9]),
+        ("LBFGS", {}, "SGD", ["history_size", 100]),
+        ("Adam", {"weight_decay": 0.3}, "AdamP", ["weight_decay", 0.3, "decoupled"]),
+        ("AdamW", {"weight_decay": 0.3}, "Adam", ["weight_decay", 0.3, "coupled"]),
+        ("Adam", {}, "AdamP", None),
+        ("AdamW", {"weight_decay": 0.3}, "AdamP", None),
+        ("SGD", {"momentum": 0.9}, "SGDP", None),
+        ("SGD", {}, "SGDW", None),
+    ],
+)
+def test_a_checkpoint_of_an_optimizer_of_torch_that_the_recipe_does_not_replace_is_refused(
+    theirs, options, ours, named
+):
+    """Its rate and decay would go on in other steps, though its state may fit or be empty."""
+    checkpoint = getattr(torch.optim, theirs)([torch.ones(3, 2)], lr=0.1, **options).state_dict()
+    optimizer = getattr(optim, ours)([torch.ones(3, 2)], lr=0.2)
+    if named is None:
+        optimizer.load_state_dict(checkpoint)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+    else:
+        with refuses_and_changes_nothing(optimizer, *named, ours.lower()):
+            optimizer.load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize("no_checkpoint", [None, 3, "checkpoint.pt"])
+def test_what_is_no_checkpoint_is_refused_by_its_value(no_checkpoint):
+    with refuses_and_changes_nothing(stepped(), "AdamP", no_checkpoint, by=TypeError):
+        stepped().load_state_dict(no_checkpoint)
 
 
 def test_hooks_before_and_after_loading_have_their_effect():

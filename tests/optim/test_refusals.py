@@ -309,7 +309,7 @@ STEPS = [
     (doubled, [1, "second", "exp_avg", "float64", "float32"], ValueError),
     (reshaped, [1, "second", "exp_avg", (3, 2), (5, 2)], ValueError),
     (long_counter, [1, "second", "step", (3,)], ValueError),
-    (entry("lr", -0.5), ["lr", -0.5], ValueError),
+    (entry("lr", -0.5), ["param_groups[1]", "lr", -0.5], ValueError),
     (entry("betas", (0.9, 1.5)), ["beta2", 1.5], ValueError),
     (entry("maximize", "no"), ["maximize", "'no'"], TypeError),
     (entry("maximize", None), ["maximize", None], TypeError),

@@ -30,8 +30,9 @@ class Output(Console):
         raise SystemExit(0)
 
 
-console = Output()
-errors = Console(stderr=True)
+# A user's "module:recipe:" is text, of which rich would make a picture.
+console = Output(emoji=False)
+errors = Console(stderr=True, emoji=False)
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
 SET_HELP = (

@@ -176,7 +176,7 @@ def show_page(
             _show_comparison(ComparisonText(study_sections[0]))
         else:
             _show_claims(claims)
-        say(f"page: {path}")
+        say(escape(f"page: {path}"))
         for note in notes:
             say_error(note, NOTE)
     for problem in problems:
@@ -189,7 +189,7 @@ def _show_comparison(text: ComparisonText) -> None:
     say(escape(f"{text.title}. {text.about}"))
     for table in text.study.tables(text.section.results)[:1]:
         console.print(as_text(table, table.title.partition(" (")[0]))  # the title has the direction
-    for sentence in [*text.sentences, *text.advice]:
+    for sentence in [*text.best_points, *text.sentences, *text.advice]:
         say(escape(str(sentence)))
 
 

@@ -27,8 +27,9 @@ FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
 
 NOTE = "[yellow]note[/yellow]: "
 
-console = Console()
-errors = Console(stderr=True)
+# A user's "task:Boom:" is text, of which rich would make a picture.
+console = Console(emoji=False)
+errors = Console(stderr=True, emoji=False)
 
 DEFAULT_OUT = Path("runs")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -174,7 +175,7 @@ def as_text(table: Table, title: str) -> RichTable:
         if room < 0 and fitting:
             break
         fitting.add(i)
-    omitted = [str(column) for i, column in enumerate(table.columns) if i not in fitting]
+    omitted = [f'"{column}"' for i, column in enumerate(table.columns) if i not in fitting]
     caption = f"Not shown: {', '.join(omitted)}. The page has them." if omitted else None
     text = RichTable(
         title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left",

@@ -49,10 +49,11 @@ def test_the_numbers_are_those_of_the_files(made):
     out, result = made
     runs = list(stored(out))
     assert len(runs) == 2 * 3 * 2
-    scores, rates, norms = {}, {}, {}
+    grids, scores, rates, norms = {}, {}, {}, {}
     for recipe in ("adamp", OWN):
         grid = {(config["hyper_parameters"]["lr"], config.get("seed", 0)): summary
                 for config, summary in runs if config["recipe"] == recipe}  # fmt: skip
+        grids[recipe] = grid
         rates[recipe, "all"] = sorted({lr for lr, _ in grid})
         chosen = [max(rates[recipe, "all"], key=lambda lr: grid[lr, seed]["validation"])
                   for seed in range(3)]  # fmt: skip
@@ -81,6 +82,13 @@ def test_the_numbers_are_those_of_the_files(made):
     assert own[gap] == ""
     assert len(result.output.splitlines()) <= 30
     assert f"page: {out}" in result.output
+    best = {
+        recipe: max(rates[recipe, "all"], key=lambda lr, grid=grids[recipe]: statistics.mean(
+            grid[lr, seed]["validation"] for seed in range(3)))
+        for recipe in (OWN, "adamp")
+    }  # fmt: skip
+    points = f"careful (lr {best[OWN]:.3g}), adamp (lr {best['adamp']:.3g})"
+    assert f"Best on validation, on average over seeds: {points}." in result.output
     assert "(edge)" in result.output  # of two trials, either has none beyond it
     page = (out / f"{PAGE}.html").read_text()
     assert "2 epochs of batches of 16, cosine schedule" in page

@@ -31,7 +31,15 @@ def test_a_table_leaves_out_what_does_not_fit_and_names_it(monkeypatch):
     assert "SGD, wd 1e-6  97.1  +0.2 [-0.1, +0.5]" in " ".join(narrow.split(" ")).replace(
         "   ", "  "
     )
-    assert "Not shown: paper score, chosen by seeds." in " ".join(narrow.split())
+    assert 'Not shown: "paper score", "chosen by seeds".' in " ".join(narrow.split())
+
+
+def test_what_a_user_has_named_is_printed_as_it_is(capsys):
+    """rich would make a picture of ":Boom:", and a color of "[red]"."""
+    options.say_error("task:Boom:: [red]")
+    options.say("task:Boom:")
+    captured = capsys.readouterr()
+    assert (captured.err, captured.out) == ("error: task:Boom:: [red]\n", "task:Boom:\n")
 
 
 def test_output_that_is_no_terminal_says_how_far_the_runs_are(monkeypatch, capfd):

@@ -68,9 +68,11 @@ def test_a_recipe_that_raises_fails_its_run_and_says_where(tmp_path):
         ("Picky", {"explode": True}, "diverged", ""),
         ("Picky", {"explode": True, "at_once": True}, "diverged", ""),
         ("Plain", {}, "failed", "'score'"),
+        ("Unnamed", {}, "failed", "must return the metrics by name"),
+        ("Unreduced", {}, "failed", "must return a scalar tensor, such as the mean over"),
     ],
 )
-def test_a_metric_that_is_no_number_is_an_error_of_its_task_unless_the_model_diverged(
+def test_what_is_no_metric_or_loss_is_an_error_of_its_task_unless_the_model_diverged(
     tmp_path, task, options, state, named
 ):
     spec = replace(tiny_spec(), task=f"spherenorm_tiny:{task}", options=options)

@@ -91,3 +91,15 @@ def test_one_epoch_is_one():
     ]  # fmt: skip
     said = "1 epoch of batches of 8, cosine schedule; 2 epochs of batches of 8, cosine schedule"
     assert training_of(runs) == said
+
+
+def test_a_length_or_schedule_that_some_recipes_have_alone_names_them():
+    runs = [
+        result("SGD", spec=Spec("digits", recipe, {"lr": 0.1}, epochs=2, batch_size=8,
+                                schedule=schedule), steps_per_epoch=5)
+        for recipe, schedule in (("sgd", "cosine"), ("mine:soft", "constant"), ("adam", "cosine"))
+    ]  # fmt: skip
+    assert training_of(runs) == (
+        "2 epochs of batches of 8, constant schedule (mine:soft); "
+        "2 epochs of batches of 8, cosine schedule (adam, sgd)"
+    )
