@@ -102,7 +102,7 @@ CASES = [
     for dtype in [dtype_of(case["row"], other)]
 ]
 N_QUICK = sum(not case.marks for case in CASES)
-CASES = [*mostly_long(CASES[:N_QUICK], kept=N_QUICK // 2), *CASES[N_QUICK:]]
+CASES = [*mostly_long(CASES[:N_QUICK], kept=N_QUICK // 4), *CASES[N_QUICK:]]
 
 
 def laid_out(layout: str, weights: list[Tensor]) -> list[Tensor]:

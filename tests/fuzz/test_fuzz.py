@@ -14,8 +14,8 @@ from tests.fuzz.compare import outcome
 from tests.fuzz.paths import run
 
 CASES = {
-    **{"auto": range(15), "rule": range(30), "sweep": range(10), "derivative": range(8)},
-    **{"compiled": range(10), "batched": range(15), "shim": range(4)},
+    **{"auto": range(15), "rule": range(30), "sweep": range(6), "derivative": range(6)},
+    **{"compiled": range(6), "batched": range(15), "shim": range(2)},
 }
 
 

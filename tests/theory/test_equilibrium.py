@@ -29,7 +29,11 @@ def test_plain_sgd_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [("adamp", {"betas": (0.9, 0.5)}), ("sgdp", {"momentum": 0.9})]
+    ("name", "settings"),
+    [
+        pytest.param("adamp", {"betas": (0.9, 0.5)}, marks=pytest.mark.long),
+        ("sgdp", {"momentum": 0.9}),
+    ],
 )
 def test_given_numbers_are_those_of_the_general_law(name, settings):
     """With bias correction too, whose (9/10)^t dies out in any form."""
@@ -97,6 +101,7 @@ def test_outside_of_the_range_of_stability_there_is_an_error():
     assert not any("at most" in words(hypothesis) for hypothesis in law.hypotheses)
 
 
+@pytest.mark.long
 def test_projected_nesterov_has_a_quadratic():
     law = equilibrium("sgdp", nesterov=True, dampening=0.0)
     rho = sp.Symbol("wd_ratio", positive=True)

@@ -100,7 +100,7 @@ def test_a_step_much_longer_than_the_first_weight_comes_to_rest():
     [
         ("sgd", {"weight_decay": 0.0}, "do not become stationary"),
         ("ngpt", {}, "changes with the lengths"),
-        ("rotational(adamw)", {}, ""),
+        pytest.param("rotational(adamw)", {}, "", marks=pytest.mark.long),
     ],
 )
 def test_what_has_no_turn_is_refused(name, values, why):
@@ -165,7 +165,7 @@ def scaled_by(factor):
 
 
 PERIODIC = [
-    ("lookahead_adamw", {"weight_decay": 0.1}),
+    pytest.param("lookahead_adamw", {"weight_decay": 0.1}, marks=pytest.mark.long),
     ("lookahead(sgd)", {"weight_decay": 0.1, "every": 2}),
     (scaled_by(every_third), {}),
     (scaled_by(alternating), {}),
@@ -202,7 +202,7 @@ def test_a_count_that_falls_is_not_taken_for_one_that_grows():
         equilibrium_turn(recipe)
 
 
-@pytest.mark.parametrize("name", ["lion", "muon"])
+@pytest.mark.parametrize("name", ["lion", pytest.param("muon", marks=pytest.mark.long)])
 def test_an_average_beside_the_step_does_not_change_the_turn(name):
     turn = equilibrium_turn(name, weight_decay=0.1)
     assert equilibrium_turn(f"averaged({name})", weight_decay=0.1) == pytest.approx(turn, rel=1e-12)

@@ -148,6 +148,7 @@ def test_every_statement_has_a_claim_or_a_reason():
     assert all(len(reason) > 20 for reason in UNCLAIMED.values())
 
 
+@pytest.mark.long
 def test_claims_about_scores_say_what_they_could_find():
     """Of every row with a paper's effect the spread is known beforehand."""
     for study in (find_study(name) for name in study_classes()):
