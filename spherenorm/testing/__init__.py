@@ -6,6 +6,7 @@ In a test: `report = check(mine); assert report.passed, report`.
 
 - `check.py`: the table of promises and the report.
 - `promises.py`: a function for each promise, and the weights and gradients that recipes step.
+- `recording.py`: records of what rules do in a step, which promises read.
 """
 
 from spherenorm.testing.check import PROPERTIES, PromiseResult, Report, check
