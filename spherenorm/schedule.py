@@ -633,6 +633,15 @@ def of(function: Callable[[Tensor], Any]) -> Schedule:
 # Hyper-parameters with schedules in them
 
 
+def schedules_in(value: Any) -> list[Schedule]:
+    """Return the schedules in a hyper-parameter, without arithmetic between them."""
+    if isinstance(value, Combination):
+        return [*schedules_in(value.first), *schedules_in(value.second)]
+    if type(value) in (tuple, list):
+        return [schedule for item in value for schedule in schedules_in(item)]
+    return [value] if isinstance(value, Schedule) else []
+
+
 def is_scheduled(value: Any) -> bool:
     """Return True for a schedule, and for a tuple or list that holds one."""
     if type(value) in (tuple, list):

@@ -25,7 +25,14 @@ from spherenorm.numerics import safe_divide
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
 from spherenorm.rule import Rule
-from spherenorm.schedule import Combination, Knots, OfFunction, Schedule, is_scheduled
+from spherenorm.schedule import (
+    Combination,
+    Knots,
+    OfFunction,
+    Schedule,
+    is_scheduled,
+    schedules_in,
+)
 
 
 class ExportError(ValueError):
@@ -269,7 +276,7 @@ class ExportedRecipe:
         except Unsupported as error:
             hint = ""
             if any(
-                isinstance(x, OfFunction) for x in _schedules_in(_fields_of_all(self.bound.rule))
+                isinstance(x, OfFunction) for x in schedules_in(_fields_of_all(self.bound.rule))
             ):
                 hint = "; a function of `sn.schedule.of` decides by torch.where(t < 100, x, y)"
             raise ExportError(f"{self.bound.name} cannot be exported: {error}{hint}") from error
@@ -327,18 +334,9 @@ def _fields_of_all(rule: Rule) -> list[Any]:
     return [getattr(inner, field.name) for inner in rule.walk() for field in fields(inner)]
 
 
-def _schedules_in(value: Any) -> list[Schedule]:
-    """Return the schedules in a hyper-parameter, without arithmetic between them."""
-    if isinstance(value, Combination):
-        return [*_schedules_in(value.first), *_schedules_in(value.second)]
-    if type(value) in (tuple, list):
-        return [schedule for item in value for schedule in _schedules_in(item)]
-    return [value] if isinstance(value, Schedule) else []
-
-
 def _knots_in(value: Any) -> set[float]:
     """Return the steps of all knots of the schedules in a hyper-parameter."""
-    knots = (schedule for schedule in _schedules_in(value) if isinstance(schedule, Knots))
+    knots = (schedule for schedule in schedules_in(value) if isinstance(schedule, Knots))
     return {float(time) for schedule in knots for time in schedule.times}
 
 
@@ -423,11 +421,17 @@ def _intervals_of(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Interva
             interval, content = field.metadata.get("interval"), getattr(part, field.name)
             if interval is None:
                 continue
-            numbers = content.values if isinstance(content, Knots) else (content,)
+            numbers = _values_reached(content) if isinstance(content, Knots) else [content]
             for name, value in entries.items():
                 if any(number is value for number in numbers):
                     intervals[name] = interval.intersect(intervals.get(name, interval))
     return {name: intervals[name] for name in entries if name in intervals}
+
+
+def _values_reached(knots: Knots) -> list[Any]:
+    """Return the values of the knots that a step may be at: the first one is step 1."""
+    pairs = zip(knots.times, knots.values, strict=True)
+    return [value for time, value in pairs if isinstance(time, Tensor) or time >= 1]
 
 
 def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:

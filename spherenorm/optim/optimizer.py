@@ -314,6 +314,17 @@ class RecipeOptimizer(EvalModeMixin):
         states = filter(None, map(self.state.get, group["params"]))
         return rule_keeping_states(bound, states, t)
 
+    def rule_with_schedules(self, group: Mapping[str, Any]) -> Rule:
+        """Return the rule of one of `param_groups`, with schedules in the place of numbers.
+
+        Args:
+            group: the group.
+
+        Raises:
+            TypeError, ValueError: a hyper-parameter is wrong.
+        """
+        return self._group_binder.bind(group).rule
+
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
     """Return the `torch.optim.Optimizer` class of a recipe.

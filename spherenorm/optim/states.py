@@ -34,6 +34,7 @@ _OPTIONS_OF_ADAM: dict[str, tuple[Any, ...]] = {"amsgrad": (False,)}
 
 _OPTIONS_OF_MUON: dict[str, tuple[Any, ...]] = {
     "adjust_lr_fn": (None, "original"),
+    "eps": (1e-7,),
     "ns_steps": (5,),
     "ns_coefficients": ((3.4445, -4.775, 2.0315),),
 }

@@ -20,7 +20,6 @@ from spherenorm.manifolds import sphere_of
 from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
 from spherenorm.optim import RecipeOptimizer
-from spherenorm.optim.schedules import CLOCK, SCHEDULES
 from spherenorm.probes.kernel import load_products_kernel
 from spherenorm.probes.products import (
     MAX_ENTRIES,
@@ -36,7 +35,6 @@ from spherenorm.rules import (
     InvarianceTest,
     Orthogonalize,
     ScaleInvarianceTest,
-    StepSize,
     UnitSums,
 )
 from spherenorm.rules.watch import WATCH_PREFIX
@@ -112,8 +110,8 @@ class Measurement:
         stable_rank: |w'|^2 / spectral_norm^2, between 1 and the rank; nan where |w'|^2 underflows
             or overflows.
         update_spectral_norm, update_stable_rank: the same of dw.
-        lr: learning rate of the step: the `lr` of the weight's param_group; of a recipe with a
-            schedule of its own, what the last `rules.StepSize` multiplies by; nan without one.
+        lr: learning rate of the step: the `lr` of the weight's param_group, or the number of the
+            recipe's own schedule of it; nan without one, or with several.
         watched: the numbers of the weight's `rules.Watch`, by "quantity" or "name_quantity".
 
     Example:
@@ -311,30 +309,6 @@ def group_rules_of(optimizer: Optimizer, previous: Sequence[GroupRule] = ()) -> 
     return [by_id.get(id(rule)) or GroupRule(rule, _find_test(rule)) for rule in rules]
 
 
-def learning_rates_of(
-    optimizer: Optimizer, group_rules: Sequence[GroupRule]
-) -> list[float | Tensor]:
-    """Return the learning rate of each group's next step; nan for a group without one."""
-    return [
-        _learning_rate(group, group_rule.rule)
-        for group, group_rule in zip(optimizer.param_groups, group_rules, strict=True)
-    ]
-
-
-def _learning_rate(group: Mapping[str, Any], rule: Rule | None) -> float | Tensor:
-    """Return the `lr` of a group, or the number of the recipe's own schedule.
-
-    A recipe with a schedule of its own makes it of the group's `lr`, which stays as it is; the
-    rule's last `StepSize` has the number. In others, that may be a multiple of the `lr`.
-    """
-    rate: Any = group.get("lr", math.nan)
-    has_own_schedule = CLOCK in group and "lr" not in group.get(SCHEDULES, ())
-    if has_own_schedule and rule is not None:
-        *_, rate = [rate, *(part.lr for part in rule.walk() if isinstance(part, StepSize))]
-    # A later step may write into a tensor; to read it here would wait for its device.
-    return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
-
-
 def _find_test(rule: Rule) -> InvarianceTest:
     tests = (part for part in rule.walk() if isinstance(part, InvarianceTest))
     return next(tests, ScaleInvarianceTest())
@@ -411,6 +385,7 @@ class Meter:
     ) -> None:
         self.weights = [x.weight for x in measured]
         self._measured = measured
+        self._shapes = [tuple(weight.shape) for weight in self.weights]  # before a `.data =`
         self._by_unit = by_unit
         self._scratch = scratch
         self._view = measured[0].view
@@ -596,7 +571,7 @@ class Meter:
         # The cosine, which is last, is nan in a unit without a gradient.
         means = [*squares[:-1].mean(-1).sqrt(), squares[-1].nanmean(-1).sqrt()]
         ww, wd, _, dd, gg = products[LAYER].squeeze(-1)
-        sizes = torch.tensor([weight.numel() for weight in self.weights], dtype=ww.dtype)
+        sizes = torch.tensor([math.prod(shape) for shape in self._shapes], dtype=ww.dtype)
         sizes = sizes.repeat(len(steps)).to(ww.device, non_blocking=True)
         whole = [gg.sqrt(), dd.sqrt() / ww.sqrt(), (dd / sizes).sqrt()]
         shares = [flag.mean(-1) for flag in flags]
@@ -671,7 +646,6 @@ class Meter:
         watched = tensors["watched"].tolist() if "watched" in tensors else [[]] * len(rows)
         labels = [key.replace(WATCH_PREFIX, "") for key in self._watched_keys]
         view_name, view_names = str(self._view), [str(view) for view in views]
-        shapes = [tuple(x.weight.shape) for x in self._measured]
         for row_index, row in enumerate(rows):
             step = steps[row_index // n_weights]
             measured = self._measured[row_index % n_weights]
@@ -692,7 +666,7 @@ class Meter:
                 cosine=cosine,
                 invariant=0.0 if view_index is None else shares[view_index],
                 invariant_view=None if view_index is None else view_names[view_index],
-                shape=shapes[row_index % n_weights],
+                shape=self._shapes[row_index % n_weights],
                 grad_norm=grad_norm if table.has_gradient[row_index] else math.nan,
                 relative_step=relative_step,
                 update_rms=update_rms,

@@ -25,10 +25,10 @@ from spherenorm.probes.meter import (
     find_weights,
     group_rules_of,
     layout_key,
-    learning_rates_of,
     make_meters,
 )
 from spherenorm.probes.products import bidiagonalize
+from spherenorm.probes.rates import learning_rates_of
 from spherenorm.probes.sinks import MeasurementsFn, Sink
 from spherenorm.rule import State
 from spherenorm.views import as_view
@@ -178,7 +178,7 @@ class Probe:
             self._law_at_step[self._step + 1] = self._law.snapshot()
         self._group_rules = group_rules_of(self._optimizer, self._group_rules)
         self._update_meters(self._group_rules)
-        rates = learning_rates_of(self._optimizer, self._group_rules)
+        rates = learning_rates_of(self._optimizer, [x.rule for x in self._group_rules])
         for meter in self._meters:
             meter.save_before_step(self._states_of(meter), rates)
         if not any(map(callable, (*args, *kwargs.values()))):

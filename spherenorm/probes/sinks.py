@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import math
 import time
@@ -30,6 +31,8 @@ GROWN_NORM = 1.5
 """A norm has grown beyond this factor."""
 MIN_RADIAL_SHARE = 0.1
 """A projection changes a growth of whose squares the radial part is more than this share."""
+GROWN_SHARE = 0.95
+"""A norm has settled once it is beyond this share of its last value."""
 ENDS = 3
 """Points whose median stands for the start or the end of a trajectory."""
 STEEP_START = 5.0
@@ -362,7 +365,10 @@ class Trajectory:
 
         It is 0 for steps orthogonal to w, below 0 with decay, and up to 18 with a momentum of 0.9.
         """
-        points = [p for p in self.points if p.norm_before and p.relative_step > 0]
+        # Once the norm has settled, decay takes back what all parts add.
+        still_small = [p.norm < GROWN_SHARE * self.last.norm for p in self.points]
+        growing_points = itertools.compress(self.points, still_small)
+        points = [p for p in growing_points if p.norm_before and p.relative_step > 0]
         squares = sum(p.relative_step**2 for p in points)
         growth = sum((p.norm / p.norm_before) ** 2 - 1 for p in points)
         return growth / squares - 1 if squares else math.nan

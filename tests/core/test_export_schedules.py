@@ -1,5 +1,6 @@
 """Exported schedules have the optimizer's numbers, also where gradients are missing."""
 
+import contextlib
 import functools
 import math
 
@@ -137,6 +138,31 @@ def warmed(lr=0.1, warmup=6, steps=40.0):
 def test_hyper_parameters_may_be_the_numbers_of_a_schedule():
     for _, weights, file_weights in run_beside(warmed, sn.export(warmed), 50, warmup=14):
         torch.testing.assert_close(file_weights, weights, rtol=0, atol=1e-12)
+
+
+def held_and_scheduled(lr=0.1, start=1.0, decay=0.1):
+    momentum = S.piecewise({0: start, 4: 0.5}, "linear")  # step 1 is behind the first knot
+    rules = r.HeavyBall(momentum), r.DecoupledDecay(decay), r.StepSize(S.cosine(lr, 9))
+    return sn.chain(*rules)
+
+
+@pytest.mark.parametrize(
+    ("entries", "error"),
+    [
+        ({"lr": -1.0}, "lr must be in"),
+        ({"lr": math.nan}, "lr must be in"),
+        ({"decay": -0.1}, "decay must be in"),
+        ({"lr": 0.0, "start": 1.0}, ""),
+        ({"start": -0.1}, ""),
+    ],
+)
+def test_a_file_refuses_what_its_rules_do(entries, error):
+    """A number counts where a rule holds it, or a knot that a step may be at."""
+    cls = load_class(sn.export(held_and_scheduled, "Held"))
+    weight = torch.nn.Parameter(torch.eye(2))
+    for make in (lambda: cls([weight], **entries), lambda: cls([{"params": weight, **entries}])):
+        with refuses(error, by=ValueError) if error else contextlib.nullcontext():
+            make()
 
 
 def test_a_schedule_may_be_given_to_a_recipe_with_sums_over_all_weights():

@@ -194,6 +194,7 @@ def test_a_checkpoint_of_a_recipe_of_other_state_is_refused(first, then, trained
         ("Muon", {"adjust_lr_fn": "original"}, None),
         ("Muon", {"adjust_lr_fn": "match_rms_adamw"}, "adjust_lr_fn"),
         ("Muon", {"ns_steps": 1}, "ns_steps"),
+        ("Muon", {"eps": 5.0}, "eps"),
         ("Muon", {"ns_coefficients": (2.0, -1.5, 0.5)}, "ns_coefficients"),
         ("SGD", {"momentum": 0.9, "dampening": 0.5}, None),
     ],

@@ -172,6 +172,68 @@ def test_a_measurement_has_the_learning_rate_of_its_step(kind):
     assert [m.lr for m in probe.measurements] == pytest.approx(right, rel=1e-6)
 
 
+def annealed(lr=0.1, total=8.0, momentum=0.0):
+    return sn.chain(r.HeavyBall(momentum), r.StepSize(lr * sn.schedule.cosine(1.0, total)))
+
+
+def doubled(lr=0.1, momentum=0.0):
+    return sn.chain(r.HeavyBall(momentum), r.StepSize(2 * lr))
+
+
+def twice_annealed(lr=0.1):
+    annealing = r.StepSize(sn.schedule.cosine(1.0, 8.0)), r.StepSize(sn.schedule.cosine(1.0, 9.0))
+    return sn.chain(*annealing, r.StepSize(lr))
+
+
+def in_parts(lr=0.1, other_lr=0.1):
+    parts = {"a": sn.recipes.sgdw(lr=0.02), "*": sn.recipes.sgdw(lr=other_lr)}
+    return sn.partition(parts, {"a": "a"})
+
+
+COSINE, WAVE = sn.schedule.cosine(0.1, 8), sn.schedule.trapezoid(0.1, 0.2, 3, 8, 3)
+RATES = [sn.schedule.cosine(0.1, 8)(t) for t in range(1, 5)]
+CONSTANT = [0.1] * 4
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "right"),
+    [
+        ("adan", {"lr": 0.1, "betas": (WAVE, 0.92, 0.99)}, CONSTANT),  # another number's schedule
+        ("lars", {"lr": 0.1, "momentum": WAVE}, CONSTANT),
+        (doubled, {"momentum": WAVE}, CONSTANT),
+        (doubled, {"lr": COSINE}, RATES),
+        ("adan", {"lr": COSINE}, RATES),
+        (annealed, {}, RATES),
+        (annealed, {"lr": COSINE}, [x * x / 0.1 for x in RATES]),
+        (sn.wrappers.cautious(annealed), {"lr": 0.1}, RATES),
+        (in_parts, {"other_lr": COSINE}, RATES),
+        (twice_annealed, {}, [math.nan] * 4),
+    ],
+)
+def test_a_rate_is_that_of_the_schedule_which_multiplies_the_step(recipe, settings, right):
+    """A schedule of another number changes no rate; a recipe's own one multiplies the group's."""
+    weight, other = (torch.nn.Parameter(torch.eye(3)) for _ in range(2))
+    optimizer = sn.torch_optimizer(recipe)([("w", weight), ("a", other)], **settings)
+    with sn.probe(optimizer, every=1) as probe:
+        for _ in right:
+            weight.grad, other.grad = torch.ones(3, 3), torch.ones(3, 3)
+            optimizer.step()
+    rates = [m.lr for m in probe.measurements if m.weight == "w"]
+    assert rates == pytest.approx(right, rel=1e-6, nan_ok=True)
+
+
+def test_a_weight_that_is_resized_keeps_the_numbers_of_its_earlier_steps():
+    weight = torch.nn.Parameter(torch.ones(4, 8))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with sn.probe(optimizer, every=1) as probe:
+        for shape in ((4, 8), (4, 16)):
+            weight.data = torch.ones(shape)
+            weight.grad = torch.ones(shape)
+            optimizer.step()
+    assert [m.shape for m in probe.measurements] == [(4, 8), (4, 16)]
+    assert [m.update_rms for m in probe.measurements] == pytest.approx([0.1, 0.1])
+
+
 def test_a_weight_that_is_not_stepped_has_no_watched_number():
     weights = [torch.nn.Parameter(torch.randn(3, 2)) for _ in range(2)]
     optimizer = sn.torch_optimizer(watched)(weights)

@@ -36,6 +36,10 @@ STEPS = range(1, 41)
 DIES = {"effective_step": lambda t: 0.1 * 0.8**t}
 STOPS = {"effective_step": lambda t: 0.0 if t > 30 else 0.1}
 GROWS = {"norm": lambda t: 1 + (t - 1) / 39}
+SETTLES = {  # decay takes back what the steps add once the norm is 2
+    "norm": lambda t: min(2.0, 1 + (t - 1) / 5),
+    "norm_before": lambda t: 1.0 if t < 7 else 2.1,
+}
 ORTHOGONAL = {t: max(1e-9, (1 + (t - 1) / 39) ** 2 - 1) ** 0.5 for t in STEPS}.__getitem__
 STEEP = {**dict.fromkeys(STEPS, 0.1), 1: 1.0}.__getitem__
 WARMS = {t: t / 40 for t in STEPS}.__getitem__
@@ -60,6 +64,7 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abcdef"]  # as a schedule do
         # step that dies of its norm's growth has no use for a higher rate.
         ([], {**GROWS, "relative_step": lambda t: 0.1}, None, "grown 2-fold since step 1, .*proj"),
         ([], {**GROWS, "relative_step": ORTHOGONAL}, None, "grown 2-fold .*more decay or smaller"),
+        ([], {**SETTLES, "relative_step": lambda t: 0.1}, None, "grown 2-fold .*proj"),
         ([], {**GROWS, "invariant_view": lambda t: None}, None, ""),
         ([], {"norm": lambda t: 1 + t / 100}, None, ""),
         ([], {}, lambda m: 0.02, "5 times"),
