@@ -200,7 +200,7 @@ class _ResultsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class CastsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records where a user's rule makes a float of lower precision from a float64 tensor.
 
-    The library's rules do so only where a field asks for it, such as `LowPrecisionState.dtype`.
+    The rules of the library do so only where a field asks for it, as that of `LowPrecisionState` does.
 
     Args:
         accepted: the dtypes of the states, in which the rule stores by intention.

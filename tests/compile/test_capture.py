@@ -13,7 +13,7 @@ from tests.harness.tables import mostly_long
 
 
 @pytest.mark.parametrize("path", ["own code", "batched"])
-@pytest.mark.parametrize("recipe", mostly_long(EVERY_RECIPE, kept=39))
+@pytest.mark.parametrize("recipe", mostly_long(EVERY_RECIPE, kept=20))
 def test_a_replayed_step_is_a_step(recipe, path, choose, monkeypatch):
     options = {"dtype": torch.float64, "backend": "rule" if path == "own code" else "auto"}
     if path == "batched":

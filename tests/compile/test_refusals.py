@@ -58,7 +58,11 @@ def wrong_compiler(tmp_path, monkeypatch):
 
 
 @COMPILER
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(torch.float64, marks=pytest.mark.long), torch.float32, torch.bfloat16],
+    ids=str,
+)
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_kernel_that_is_off_moves_no_weight(fault, dtype, wrong_compiler):
     """Even where a schedule begins at 0, which hides it."""

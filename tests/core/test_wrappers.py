@@ -15,6 +15,7 @@ import spherenorm as sn
 from spherenorm import registry
 from spherenorm import rules as r
 from tests.harness import gradient, loops, refuses, zoo_loops
+from tests.harness.tables import mostly_long
 
 WRAPPERS = ("hyperball", "rotational", "radial_brake")
 FLAT = [name for name in sn.recipes.__all__ if sn.sphere_of(sn.bind(name).rule) is None]
@@ -391,8 +392,11 @@ def test_the_name_of_a_changed_recipe_finds_it(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["cautious(muon)", "graft(muon, adamw)", "schedulefree(cautious(soap))", "emanesterov(sgdp)",
-     "lookahead(lion)"],
+    mostly_long(
+        ["cautious(muon)", "graft(muon, adamw)", "schedulefree(cautious(soap))",
+         "emanesterov(sgdp)", "lookahead(lion)"],
+        kept=2,
+    ),
 )  # fmt: skip
 @pytest.mark.parametrize(
     "promise", ["shapes", "dtypes", "finite", "acts", "ends", "vmap", "resumes"]

@@ -38,7 +38,7 @@ def averages(weights, decay, start):
 
 @pytest.mark.parametrize(
     "case",
-    mostly_long(pairs(CONDITIONS), kept=53),
+    mostly_long(pairs(CONDITIONS), kept=30),
     ids=lambda case: "-".join(map(str, case.values())),
 )
 def test_any_recipe_steps_as_before_and_reads_out_its_average(case):

@@ -15,6 +15,7 @@ from torch.optim import lr_scheduler
 
 import spherenorm as sn
 from tests.harness import ANY_WEIGHTS, ROWS, pairs, set_gradients
+from tests.harness.tables import mostly_long
 from tests.optim.plain import Plain, Weights, assert_same, class_of, through, weights_of
 
 pytestmark = ANY_WEIGHTS
@@ -145,7 +146,7 @@ def live(
             scheduler.step()
 
 
-CASES = pairs(CONDITIONS, allowed)
+CASES = mostly_long(pairs(CONDITIONS, allowed), kept=120)
 
 
 def named(case: dict[str, Any]) -> str:

@@ -260,7 +260,7 @@ WRAPPED = (
 )
 
 
-@pytest.mark.parametrize("name", mostly_long([*sn.recipe_names(), *WRAPPED], kept=21))
+@pytest.mark.parametrize("name", mostly_long([*sn.recipe_names(), *WRAPPED], kept=12))
 def test_every_number_of_a_recipe_acts_and_a_rate_of_zero_moves_nothing(name):
     (result,) = check(name, only=("acts",))
     assert result.verdict == "holds", result.why

@@ -19,6 +19,7 @@ from spherenorm_theory.opaque_rules import mark_schedule
 from spherenorm_theory.printing import words
 from spherenorm_theory.report import LATEX_HEAD
 from spherenorm_theory.symbols import Inner, Norm
+from tests.harness.tables import mostly_long
 from tests.theory.mutations import survivors
 from tests.theory.recipes import WITH_LAWS, Keeps, by, law_of
 from tests.theory.step import assert_is_the_step
@@ -37,7 +38,7 @@ def balanced(tex):
     return depth == 0 and begins == ends and tex.count("$") % 2 == 0
 
 
-@pytest.mark.parametrize("name", WITH_LAWS)
+@pytest.mark.parametrize("name", mostly_long(WITH_LAWS, kept=10))
 def test_a_proposition_has_its_parts_in_text_and_latex(name):
     text = str(law_of(name).proposition())
     lines = text.splitlines()

@@ -199,7 +199,7 @@ def test_functions_of_norms(name):
     assert assert_is_the_step(law, shape, {"lr": 0.3, "momentum": 0.6}, generator())
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", mostly_long(ENTRIES, kept=8))
 def test_functions_of_entries(name):
     """The atoms of entrywise operations are the arrays of the code."""
     law = norm_growth(by(ENTRIES[name]))

@@ -51,7 +51,7 @@ def differences(law, recipe, settings, shape=(1, 5), n_steps=70):
 
 @pytest.mark.parametrize(
     ("recipe", "settings", "verdict"),
-    mostly_long(VERDICTS, kept=40),
+    mostly_long(VERDICTS, kept=24),
     ids=[f"{f.__name__}-{','.join(f'{n}={x}' for n, x in g.items())}" for f, g, _ in VERDICTS],
 )
 def test_a_law_is_the_step_of_its_code_or_refused(recipe, settings, verdict):

@@ -135,6 +135,7 @@ def test_a_recipe_that_raises_fails_its_run_in_all_processes(tmp_path, pair):
     assert folder_of(spec, tmp_path).status()["state"] == "failed"
 
 
+@pytest.mark.long
 def test_the_flag_processes_starts_them(tmp_path):
     """On a model without BatchNorm or dropout, and a score that needs no library."""
     spec = replace(tiny_spec("sgd"), task="spherenorm_odd:Bounded", options={})

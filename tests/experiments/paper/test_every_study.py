@@ -45,6 +45,7 @@ def test_smoke(name, store):
         study.evaluate_claims(part), study.tables(part), study.pictures(part)
 
 
+@pytest.mark.long
 def test_every_other_study_starts(tmp_path):
     """One step of each study on each of its tasks, and of each recipe on each task."""
     begun = set()

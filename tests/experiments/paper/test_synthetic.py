@@ -15,6 +15,7 @@ from spherenorm_paper.language import language
 from spherenorm_paper.retrieval import images
 from spherenorm_paper.retrieval.images import BOTH, QUERY
 from spherenorm_paper.shared import glyphs
+from tests.harness.tables import mostly_long
 
 
 def windows_of_library():
@@ -42,7 +43,7 @@ def apart(sources):
     return all(not a & b for i, a in enumerate(sources) for b in sources[:i])
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", mostly_long(ROWS, kept=4))
 def test_splits_have_their_sizes_and_no_label_is_rare(name):
     sizes, shape = ROWS[name]
     sizes = sizes() if callable(sizes) else sizes
