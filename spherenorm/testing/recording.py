@@ -200,7 +200,8 @@ class _ResultsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class CastsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records where a user's rule makes a float of lower precision from a float64 tensor.
 
-    The rules of the library do so only where a field asks for it, as that of `LowPrecisionState` does.
+    The rules of the library do so only where a field asks for it, such as that of
+    `LowPrecisionState`.
 
     Args:
         accepted: the dtypes of the states, in which the rule stores by intention.
