@@ -220,8 +220,12 @@ WRAPPED = [
 ]
 
 
+OF_THE_LIBRARY = [x for x in (*sn.recipes.__all__, *sn.zoo.__all__) if x in sn.recipe_names()]
+"""Without the recipes that other modules of tests register."""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])
+@pytest.mark.parametrize("name", [*OF_THE_LIBRARY, *WRAPPED])
 def test_each_recipe_has_a_turn_or_a_reason(name):
     with contextlib.suppress(NoEquilibriumError, TraceError):
         assert 0 < equilibrium_turn(name) < math.pi / 2
