@@ -283,7 +283,7 @@ def test_the_passes_of_a_step_are_those_of_the_step_without_watches():
 
 
 def test_a_long_row_is_summed_in_blocks(choose):
-    """Of 2^17 equal numbers, one sum of float32 after the other is off by 1e-3."""
+    """Sum 2^17 equal numbers: added one by one in float32, they would be off by 1e-3."""
     choose("batched")
     rows = torch.zeros(2, 2**17, requires_grad=True)
     rows.grad = torch.full_like(rows, 0.1)

@@ -356,7 +356,7 @@ class Plain(Tiny):
 
 @dataclass(frozen=True)
 class Unnamed(Tiny):
-    """Its `evaluate` returns a tensor."""
+    """A faulty task: `evaluate` returns a tensor in the place of metrics."""
 
     name = "unnamed"
 
@@ -366,7 +366,7 @@ class Unnamed(Tiny):
 
 @dataclass(frozen=True)
 class Unreduced(Tiny):
-    """Its loss is that of each item."""
+    """A faulty task: `loss` returns one number for each item."""
 
     name = "unreduced"
 

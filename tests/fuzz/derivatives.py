@@ -97,7 +97,7 @@ class Line:
         return total
 
     def at(self, t: Tensor | float) -> Line:
-        """The same line, where t = 0 is `t` of this one."""
+        """Return the line through the same points whose origin is the point `t` of this one."""
         origin = {
             k: x + t * self.direction[k] if k in self.direction else x
             for k, x in self.origin.items()

@@ -184,6 +184,18 @@ def test_a_checkpoint_of_a_recipe_of_other_state_is_refused(first, then, trained
         optimizer.load_state_dict(saver.state_dict())
 
 
+def check_loading(theirs, options, ours, named):
+    """Load a checkpoint of torch's optimizer, or check that the error names these values."""
+    checkpoint = getattr(torch.optim, theirs)([torch.ones(3, 2)], lr=0.1, **options).state_dict()
+    optimizer = getattr(optim, ours)([torch.ones(3, 2)], lr=0.2)
+    if named is None:
+        optimizer.load_state_dict(checkpoint)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+    else:
+        with refuses_and_changes_nothing(optimizer, *named, ours.lower()):
+            optimizer.load_state_dict(checkpoint)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "refused"),
     [
@@ -202,14 +214,8 @@ def test_a_checkpoint_of_a_recipe_of_other_state_is_refused(first, then, trained
 def test_an_option_of_torch_that_changes_its_steps_and_that_the_recipe_lacks_is_refused(
     name, options, refused
 ):
-    checkpoint = getattr(torch.optim, name)([torch.ones(3, 2)], lr=0.1, **options).state_dict()
-    optimizer = getattr(optim, name)([torch.ones(3, 2)], lr=0.2)
-    if refused is None:
-        optimizer.load_state_dict(checkpoint)
-        assert optimizer.param_groups[0]["lr"] == 0.1
-    else:
-        with refuses_and_changes_nothing(optimizer, refused, options[refused], name.lower()):
-            optimizer.load_state_dict(checkpoint)
+    named = None if refused is None else (refused, options[refused])
+    check_loading(name, options, name, named)
 
 
 @pytest.mark.parametrize(
@@ -233,15 +239,8 @@ def test_an_option_of_torch_that_changes_its_steps_and_that_the_recipe_lacks_is_
 def test_a_checkpoint_of_an_optimizer_of_torch_that_the_recipe_does_not_replace_is_refused(
     theirs, options, ours, named
 ):
-    """Its rate and decay would go on in other steps, though its state may fit or be empty."""
-    checkpoint = getattr(torch.optim, theirs)([torch.ones(3, 2)], lr=0.1, **options).state_dict()
-    optimizer = getattr(optim, ours)([torch.ones(3, 2)], lr=0.2)
-    if named is None:
-        optimizer.load_state_dict(checkpoint)
-        assert optimizer.param_groups[0]["lr"] == 0.1
-    else:
-        with refuses_and_changes_nothing(optimizer, *named, ours.lower()):
-            optimizer.load_state_dict(checkpoint)
+    """Refuse it even where the state fits or is empty: the rate and the decay would go on."""
+    check_loading(theirs, options, ours, named)
 
 
 @pytest.mark.parametrize("no_checkpoint", [None, 3, "checkpoint.pt"])
